@@ -48,10 +48,11 @@ local declared = {
                one_of = { "auto", "heads", "gather", "ring" } },
   order    = { "natural", "mesh axis cp: order of a row's tokens, so that ranks have equal work",
                one_of = { "natural", "zigzag", "balanced" } },
+  expert_axes = { "ep", "mesh axes that share the experts of a mixture: ep, or others as in dp,cp" },
   sequence = { false, "mesh axis tp: split what lies between the blocks over the sequence" },
   recompute = { "none", "made again in the backward pass: none, all of a block, or kinds of op as in attention,gelu" },
-  zero     = { 0, "mesh axes dp, cp: 1, 2 or 3 also splits optimizer states, gradients, params" },
-  reduce   = { "f32", "mesh axes dp, cp: type in which gradients are sent: f32, or bf16 in half the bytes" },
+  zero     = { 0, "mesh axes dp, ep, cp: 1, 2 or 3 also splits optimizer states, gradients, params" },
+  reduce   = { "f32", "mesh axes dp, ep, cp: type in which gradients are sent: f32, or bf16 in half the bytes" },
 }
 local opt = o.options(declared)
 
@@ -110,16 +111,21 @@ program:train_with(o.optim.adamw {
   decay = opt.decay, beta2 = 0.95, clip = 1.0,
 })
 program:weights(model:tensors())                              -- what checkpoint.load finds in published files
+local function words(list)
+  local all = {}
+  for word in list:gmatch "[^,]+" do all[#all + 1] = word end
+  return all
+end
 local strategies = {                                          -- an axis that the mesh lacks is skipped
   o.strategy.pipeline { axis = "pp", schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends },
   o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
+  o.strategy.expert { axes = words(opt.expert_axes) },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence },
-  o.strategy.data { axis = { "dp", "cp" }, reduce = opt.reduce, zero = opt.zero },
+  o.strategy.data { axis = { "dp", "ep", "cp" }, reduce = opt.reduce, zero = opt.zero },
 }
 if opt.recompute ~= "none" then
-  local kinds = {}
-  for kind in opt.recompute:gmatch "[^,]+" do kinds[#kinds + 1] = kind end
-  table.insert(strategies, 1, o.strategy.recompute { kinds = opt.recompute ~= "all" and kinds or nil })
+  local kinds = opt.recompute ~= "all" and words(opt.recompute) or nil
+  table.insert(strategies, 1, o.strategy.recompute { kinds = kinds })
 end
 program:parallel(strategies)
 

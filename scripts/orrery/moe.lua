@@ -61,6 +61,9 @@ local function checked(x, given)
     fail("most = %g: only overflow = \"again\" has a largest capacity", c.most)
   end
   if c.most and c.most < c.capacity then fail("most = %g is below capacity = %g", c.most, c.capacity) end
+  if c.limit and not (type(c.limit) == "number" and c.limit > 0) then
+    fail("limit = %s: expected a number above 0", tostring(c.limit))
+  end
   if c.shared_gate and not c.shared then fail("shared_gate without shared, the width of the shared experts") end
   return c
 end
@@ -95,6 +98,13 @@ local function capacity_of(c)
   return native.training() and native.capacity(capacities_of(c)) or c.experts / c.top_k
 end
 
+--- The dims of the list `leading`, then the others.
+local function dims_of(leading, ...)
+  local dims = { table.unpack(leading) }
+  for _, dim in ipairs { ... } do dims[#dims + 1] = dim end
+  return dims
+end
+
 --- [..., N, E], by which experts are chosen, -> the same with -1e30 for all but the best groups of experts. A group
 -- ranks by the sum of its two highest (DeepSeek-V3, Liu et al. 2024).
 local function of_best_groups(choice, c)
@@ -104,16 +114,11 @@ local function of_best_groups(choice, c)
   for d, size in ipairs(leading) do
     leading[d] = choice.dims[d] ~= "" and choice.dims[d] or size
   end
-  local function with(...)
-    local dims = table.move(leading, 1, #leading, 1, {})
-    for _, dim in ipairs { ... } do dims[#dims + 1] = dim end
-    return dims
-  end
-  local by_group = choice:reshape(with(c.groups, each))
+  local by_group = choice:reshape(dims_of(leading, c.groups, each))
   local rank = by_group:top_k { k = math.min(2, each) }:sum { dims = { #shape + 1 } }
   local _, best = rank:top_k { k = c.top_groups }
-  local kept = best:one_hot(c.groups):sum { dims = { #shape } }:reshape(with(c.groups, 1))
-  return kept:greater(0):select(by_group, native.constant(-1e30)):reshape(with { "router", c.experts })
+  local kept = best:one_hot(c.groups):sum { dims = { #shape } }:reshape(dims_of(leading, c.groups, 1))
+  return kept:greater(0):select(by_group, native.constant(-1e30)):reshape(dims_of(leading, { "router", c.experts }))
 end
 
 --- logits f32 [..., N, E] -> scores [..., N, E], ids i32 [..., N, k] and their weights [..., N, k].
@@ -130,6 +135,12 @@ local function choose(logits, c)
   return scores, ids, weights
 end
 
+--- The gated unit of gpt-oss, of operands that are at most `limit`, `up` also at least its negative.
+local function limited(gate, up, limit)
+  gate, up = gate:minimum(limit), up:minimum(limit):maximum(-limit)
+  return gate * (gate * 1.702):sigmoid() * (up + 1)
+end
+
 --- Returns y [B, T, C] and the route; see nn.moe.
 function moe.experts(nn, x, given)
   local c = checked(x, given)
@@ -138,10 +149,8 @@ function moe.experts(nn, x, given)
   local slots = slots_of(c, capacity_of(c), tokens)
   local names = x.dims
   local function dim(d, size) return names[d] ~= "" and { names[d], size } or size end
-  local group = c.parts > 1 and { dim(1, batch), dim(2, c.parts) } or { dim(1, batch) }
-  local function of_group(...) return { group[1], table.unpack({ group[2], ... }, group[2] and 1 or 2) } end
-
-  local h = c.parts > 1 and x:reshape { dim(1, batch), dim(2, c.parts), tokens, dim(3, embed) } or x
+  local group = { dim(1, batch), c.parts > 1 and dim(2, c.parts) or nil }
+  local h = c.parts > 1 and x:reshape(dims_of(group, tokens, dim(3, embed))) or x
   local std, std_out = c.std or embed ^ -0.5, c.std_out or c.std or c.mlp ^ -0.5
   local function param(name, shape, scale)
     return nn.param { name = name, shape = shape, init = { kind = "normal", scale = scale } }
@@ -169,15 +178,17 @@ function moe.experts(nn, x, given)
   end
   local y = nn.scope("experts", function()
     local count, wide = { "experts", c.experts }, { "mlp", c.mlp }
-    local function product(name, rows, from, to, scale)
-      local w = nn.scope(name, param, "weight", { count, from, to }, scale)
-      return nn.scope(name, rows.grouped_matmul, rows, w, load)
+    local function product(rows, name, from, to, scale)
+      return nn.scope(name, function()
+        local out = rows:grouped_matmul(param("weight", { count, from, to }, scale), load)
+        if not c.bias then return out end
+        return out + nn.param { name = "bias", shape = { count, to } }:reshape { count, 1, to }
+      end)
     end
-    local rows = h:dispatch(places, size)
-      :reshape(of_group(count, { "slots", slots }, dim(3, embed)))
-    local gate = product("gate", rows, dim(3, embed), wide, std)
-    local up = product("up", rows, dim(3, embed), wide, std)
-    return product("down", gate:swiglu(up), wide, dim(3, embed), std_out):combine(places, weights)
+    local rows = h:dispatch(places, size):reshape(dims_of(group, count, { "slots", slots }, dim(3, embed)))
+    local gate, up = product(rows, "gate", dim(3, embed), wide, std), product(rows, "up", dim(3, embed), wide, std)
+    local made = c.limit and limited(gate, up, c.limit) or gate:swiglu(up)
+    return product(made, "down", wide, dim(3, embed), std_out):combine(places, weights)
   end)
   if c.parts > 1 then y = y:reshape { dim(1, batch), dim(2, seq), dim(3, embed) } end
   if c.shared then

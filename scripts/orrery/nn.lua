@@ -242,7 +242,7 @@ function nn.swiglu(x, options)
 end
 
 local moe_options = options_of("experts top_k mlp capacity most parts overflow drop scores first renormalise scale "
-  .. "groups top_groups router_bias correction balance shared shared_gate std std_out")
+  .. "groups top_groups router_bias correction balance shared shared_gate bias limit std std_out")
 
 --- A mixture of experts in place of nn.swiglu: x [B, T, C] -> y [B, T, C], route. A router scores E experts; each token
 -- goes to the k of highest score, each of them a block as nn.swiglu; y is their sum, by weight. In a group of tokens an
@@ -256,7 +256,9 @@ local moe_options = options_of("experts top_k mlp capacity most parts overflow d
 -- alone), renormalise (a token's weights are divided by their sum), scale (1; multiplies the weights), groups and
 -- top_groups (only experts of the best top_groups of `groups` groups are chosen; a group ranks by the sum of its two
 -- highest), router_bias (false), correction ([E], added for the choice, not to the weights), shared (width of an expert
--- for all tokens), shared_gate (false; a sigmoid gate of that expert), std (1/sqrt(in)), std_out (std).
+-- for all tokens), shared_gate (false; a sigmoid gate of that expert), bias (false; of the experts), limit (nil; the
+-- gated unit of gpt-oss in place of swiglu, (up + 1) * gate * sigmoid(1.702 gate), of operands clamped to this
+-- magnitude, gate from above alone), std (1/sqrt(in)), std_out (std).
 -- balance: { loss = "none" | "sequence" | "groups" | "last_step", coefficient = 0.01, groups = , z = 0, rate = 0,
 -- targets = }, see balance.lua: an auxiliary loss for each sequence, for each of `groups` equal parts of the batch, or
 -- for the whole batch by the loads of the step before; z times the z-loss; a bias of the choice that moves by `rate`

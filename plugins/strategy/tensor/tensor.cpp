@@ -3,6 +3,7 @@
 // split over the sequence (Korthikanti et al. 2022). Propagation derives every collective.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "orrery/plugin.h"
 #include "orrery/strategy.h"
@@ -30,6 +31,10 @@ public:
     void annotate(Program& program, const Mesh& mesh) override {
         if (mesh.size(axis_) == 1) return;
         const Splits earlier = earlier_splits(program, mesh);
+        taken_.clear();
+        for (const Mark& mark : program.marks())
+            if (mark.what == Mark::What::store && mark.axis == axis_ && mark.placement.kind == Placement::Kind::split)
+                taken_.insert(mark.value);
         std::vector<std::string> split;
         for (const std::string& dim : dims_)
             if (divides(program, mesh, dim, earlier)) split.push_back(dim);
@@ -130,8 +135,10 @@ private:
                                  "\n  name the dims to split in `dims`, or set optional = true");
     }
 
-    /// Splits the first of the param's dims in `split`; notes a param that `optional` leaves whole.
+    /// Splits the first of the param's dims in `split`; notes a param that `optional` leaves whole. A param that an
+    /// earlier strategy has split over the axis (`expert`) stays as it is.
     bool mark(Program& program, const Mesh& mesh, ValueId param, const std::vector<std::string>& split) const {
+        if (taken_.contains(param)) return true;
         const std::vector<std::string> dims = program.value(param).dims;
         for (const std::string& dim : dims)
             if (has(split, dim)) {
@@ -154,6 +161,10 @@ private:
         Split outer;  // of the inputs' sequence, which activations follow
         for (const auto& [where, split] : earlier)
             if (program.dim(where.first, "seq") == where.second && split.parts > outer.parts) outer = split;
+        int64_t tokens = 0;  // of a row
+        for (const ValueId input : program.inputs())
+            if (const auto seq = program.dim(input, "seq"))
+                tokens = std::max(tokens, program.value(input).type.shape[static_cast<size_t>(*seq)]);
         for (size_t i = 0; i < program.values.size(); ++i) {
             const auto id = static_cast<ValueId>(i);
             if (!activation(program, id) || !program.dim(id, "batch")) continue;
@@ -163,6 +174,7 @@ private:
                                 std::any_of(dims.begin(), dims.end(), [&](const auto& dim) { return has(dims_, dim); });
             if (!seq || inside) continue;
             const int64_t size = program.value(id).type.shape[static_cast<size_t>(*seq)];
+            if (size < tokens) continue;  // of groups of tokens (of a mixture of experts), which follow the tokens
             if (size % (mesh.size(axis_) * outer.parts) == 0)
                 program.store(id, axis_, Placement::split(*seq), origin_);
             else if (optional_)
@@ -173,6 +185,7 @@ private:
     }
 
     std::string axis_;
+    std::set<ValueId> taken_;  ///< values that earlier strategies split over the axis
     std::vector<std::string> dims_;
     bool sequence_;
     bool optional_;
