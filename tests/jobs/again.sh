@@ -54,12 +54,13 @@ grep -q "capacity: train steps of 6 capacities compiled in" again_f32.log || { c
 grep -Eq "capacity: 1 \(.* of scratch\), 1.25 \(.*\), 1.5 \(.*\), 2 \(.*\), 3 \(.*\), 4 \(.*\)" again_f32.log ||
     { cat again_f32.log; fail "the memory of each capacity"; }
 grep -q "step 1 overflows capacity 1: it runs again with 1.25" again_f32.log || { cat again_f32.log; fail "the line"; }
-trained_in full "${settings[@]}" "${full[@]}"
 while read -r name sets; do
+    # shellcheck disable=SC2086
+    trained_in "full_$name" "${settings[@]}" "${full[@]}" $sets
     # shellcheck disable=SC2086
     trained_in "$name" "${settings[@]}" $sets
     ran_again "$name"
-    paste <(losses full) <(losses "$name") |
+    paste <(losses "full_$name") <(losses "$name") |
         awk '{ d = $2 - $5; if (d < 0) d = -d; if (d > 1e-6 * $2) { print; exit 1 } }' ||
         fail "$name does not follow the run with slots for all"
 done << 'END'
