@@ -279,6 +279,8 @@ function Program:text() end
 ---@field from? string       the tensor that files to load have instead; without * it fills all indices
 ---@field transpose? boolean the tensor's last two dims are swapped in the param
 ---@field part? integer[]   { dim, index, count } of the stored tensor, from 1
+---@field interleaved? boolean the parts alternate along dim: of each `count` elements the param has the index-th
+---@field padded? integer[] { dim, count } of the stored tensor; the param is larger, with zeros
 
 ---@class Run
 local Run = {}
