@@ -161,20 +161,34 @@ private:
         Split outer;  // of the inputs' sequence, which activations follow
         for (const auto& [where, split] : earlier)
             if (program.dim(where.first, "seq") == where.second && split.parts > outer.parts) outer = split;
+        const auto seq_of = [&](ValueId id) {
+            const auto seq = program.dim(id, "seq");
+            return seq ? program.value(id).type.shape[static_cast<size_t>(*seq)] : 0;
+        };
         int64_t tokens = 0;  // of a row
-        for (const ValueId input : program.inputs())
-            if (const auto seq = program.dim(input, "seq"))
-                tokens = std::max(tokens, program.value(input).type.shape[static_cast<size_t>(*seq)]);
+        for (const ValueId input : program.inputs()) tokens = std::max(tokens, seq_of(input));
+        const bool experts =  // over this axis, so that its ranks have groups of their own
+            std::ranges::any_of(program.params(), [&](ValueId param) { return taken_.contains(param); });
+        const auto forms_groups = [&](ValueId id) {
+            const Op& op = program.op(program.value(id).op);
+            return std::ranges::any_of(op.inputs, [&](ValueId input) { return seq_of(input) == tokens; });
+        };
         for (size_t i = 0; i < program.values.size(); ++i) {
             const auto id = static_cast<ValueId>(i);
-            if (!activation(program, id) || !program.dim(id, "batch")) continue;
+            if (program.value(id).op == none || !program.dim(id, "batch")) continue;
+            if (const int64_t groups = seq_of(id); groups > 0 && groups < tokens) {
+                // Ranks that share the width of a mixture's experts have the same groups of tokens.
+                if (!experts && is_float(program.value(id).type.dtype) && forms_groups(id))
+                    program.store(id, axis_, Placement::replicated(), origin_);
+                continue;
+            }
+            if (!activation(program, id)) continue;
             const auto seq = program.dim(id, "seq");
             const auto& dims = program.value(id).dims;
             const bool inside = program.dim(id, "head_dim") ||
                                 std::any_of(dims.begin(), dims.end(), [&](const auto& dim) { return has(dims_, dim); });
             if (!seq || inside) continue;
             const int64_t size = program.value(id).type.shape[static_cast<size_t>(*seq)];
-            if (size < tokens) continue;  // of groups of tokens (of a mixture of experts), which follow the tokens
             if (size % (mesh.size(axis_) * outer.parts) == 0)
                 program.store(id, axis_, Placement::split(*seq), origin_);
             else if (optional_)
