@@ -30,7 +30,8 @@ local function fixed(more)
   return all
 end
 
--- Params of a mixture of experts -> names of their tensors below a layer's; the last two as Qwen calls them.
+-- Params of a mixture of experts -> names of their tensors below a layer's, a tensor for each expert. gpt_oss has one of
+-- all experts, in which gate and up alternate (`fused`).
 local function mixture(block, gate, up, down, shared)
   local experts = block .. ".experts.*."
   local names = { ["gate"] = block .. ".gate", ["experts.gate"] = experts .. gate, ["experts.up"] = experts .. up,
@@ -97,7 +98,7 @@ return {
   llama = of_llama { class = "LlamaForCausalLM", kv_heads = 0, head_dim = 0, biased = true },
   -- window: the meaning of sliding_window. "all": for every layer, 4096 when the key is absent; "given": for every
   -- layer; "used", "some", "listed": if use_sliding_window is set, for every layer, for those that layer_types or
-  -- max_window_layers select, or for those of layer_types.
+  -- max_window_layers select, or for those of layer_types. "typed": for those of layer_types, or each second one.
   mistral = of_llama { class = "MistralForCausalLM", window = "all", head_dim = 0 },
   qwen2 = of_llama { class = "Qwen2ForCausalLM", window = "some", head_dim = 0, sizes = { qkv_bias = true } },
   qwen3 = of_llama { class = "Qwen3ForCausalLM", window = "some", sizes = { qk_norm = true }, biased = true },
@@ -111,6 +112,14 @@ return {
     free = balance .. " max_window_layers", fixed = { qkv_bias = { true } },
     mixture = mixture("mlp", "gate_proj", "up_proj", "down_proj", "shared_expert"),
     keys = of_qwen(60, 4, { { "shared_expert_intermediate_size", "shared", 5632 } }),
+  },
+  gpt_oss = of_llama {
+    class = "GptOssForCausalLM", window = "typed", head_dim = 64, eps = 1e-5, theta = 150000.0,
+    sizes = { bias = true, sinks = true, router_bias = true, expert_bias = true, first = "top_k" },
+    fixed = { attention_bias = { true }, swiglu_alpha = { 1.702 } }, free = balance .. " experts_per_token initial_context_length",
+    keys = { { "num_local_experts", "experts", 128, also = "num_experts" }, { "num_experts_per_tok", "top_k", 4 },
+             { "swiglu_limit", "limit", 7.0 } },
+    mixture = { fused = true }, quantized = "mxfp4",
   },
   deepseek_v3 = of_llama {
     class = "DeepseekV3ForCausalLM", biased = true, mixture = mixture("mlp", "gate_proj", "up_proj", "down_proj"),

@@ -46,11 +46,21 @@ local function is_deepseek(c)
     and c.window == 0
 end
 
+--- Whether gpt-oss is a model with these options.
+local function is_gpt_oss(c)
+  local sums_to_1 = c.scores ~= "sigmoid" and c.scale == 1 and (c.first == "top_k" or c.renormalise)
+  local its = c.sinks and c.bias and c.router_bias and c.expert_bias and c.limit > 0 and sums_to_1
+  return its and not (c.qk_norm or c.correction or c.dense_layers) and c.dense == 0 and c.shared == 0 and c.groups == 1
+    and c.kv_rank == 0
+end
+
 --- The architecture of a mixture of experts with these options, or nil with the reason why there is none.
 local function family_of_mixture(c)
   if is_deepseek(c) then return "deepseek_v3" end
+  if is_gpt_oss(c) then return "gpt_oss" end
   local plain = c.scores ~= "sigmoid" and c.scale == 1 and (c.first ~= "top_k" or c.renormalise)
     and c.groups == 1 and not c.correction and c.kv_rank == 0
+    and not (c.sinks or c.router_bias or c.expert_bias) and c.limit == 0
   local gated = c.shared > 0 and c.shared_gate
   if plain and c.qkv_bias and not c.qk_norm and not c.bias and gated then return "qwen2_moe" end
   if plain and not c.qkv_bias and not c.windows and c.shared == 0 then
@@ -125,15 +135,16 @@ function as_published.llama(c, longest)
   positions.spell(more, c.theta, c.rope_scaling, c.score_scale)
   local window = c.window > 0
   if kind == "mistral" or kind == "mixtral" then more.sliding_window = window and c.window or null end
+  if kind == "deepseek_v3" then more.num_key_value_heads = c.heads end
   if kind == "mixtral" and c.expert_mlp > 0 then more.intermediate_size = c.expert_mlp end
   if kind:find "_moe" then
     for key, value in pairs(dense_layers(c)) do more[key] = value end
   end
-  if kind:find "^qwen" then
+  if kind:find "^qwen" or kind == "gpt_oss" then
     more.use_sliding_window, more.sliding_window = window, window and c.window or null
     if window then more.max_window_layers = 0 end                              -- all layers have the window
     local windows = c.windows
-    if kind == "qwen2_moe" and window then
+    if kind == "qwen2_moe" and window or kind == "gpt_oss" and not windows then
       windows = {}
       for i = 1, c.layers do windows[i] = c.window end
     end
@@ -142,6 +153,7 @@ function as_published.llama(c, longest)
     if windows then
       for key, value in pairs(by_layer) do more[key] = value end
     end
+    if kind == "gpt_oss" then more.use_sliding_window, more.max_window_layers = nil, nil end
   end
   return { type = kind, config = of_options(kind, c, more) }
 end

@@ -121,16 +121,20 @@ function positions.window(config, meant, layers, seq)
   if not meant then return 0 end
   local window, kinds = config:take "sliding_window", nil
   local from = 0
-  if config.all.sliding_window == nil and meant ~= "given" then window = 4096 end                -- as in transformers
-  if meant == "some" or meant == "listed" then kinds = config:take "layer_types" end
+  if config.all.sliding_window == nil and meant ~= "given" then               -- as in transformers
+    window = meant == "typed" and 128 or 4096
+  end
+  if meant ~= "all" and meant ~= "given" and meant ~= "used" then kinds = config:take "layer_types" end
   if meant == "some" then from = config:take "max_window_layers" or 28 end
-  if meant ~= "all" and meant ~= "given" and not config:take "use_sliding_window" then window = nil end
+  local switched = meant ~= "all" and meant ~= "given" and meant ~= "typed"
+  if switched and not config:take "use_sliding_window" then window = nil end
   if meant == "listed" and window and not kinds then
     config:fail("layer_types", "expected the kind of each layer, as use_sliding_window is set")
   end
   local sliding, windows = 0, {}
   for i = 1, layers do
-    local kind = kinds and kinds[i] or window and i > from and "sliding_attention" or "full_attention"
+    local absent = meant == "typed" and (i % 2 == 1 and "sliding_attention" or "full_attention")
+    local kind = kinds and kinds[i] or absent or window and i > from and "sliding_attention" or "full_attention"
     if kind ~= "sliding_attention" and kind ~= "full_attention" then
       config:fail("layer_types", ("layer %d is %s, expected full_attention or sliding_attention"):format(i,
         shown(kind)))

@@ -17,7 +17,8 @@ Llama.__index = Llama
 -- dense block, which all experts begin with, and no router. Others are options of nn.moe; shared = 0: none; the losses
 -- of `balance` count the tokens that the model's loss counts. correction: a bias of each expert that is added for the
 -- choice, a state, which changes only by balance.rate. kv_rank: attention is nn.latent_attention, with head sizes
--- nope_dim, rope_dim, v_dim (DeepSeek-V3); q_rank = 0: none.
+-- nope_dim, rope_dim, v_dim (DeepSeek-V3); q_rank = 0: none. sinks: see nn.attention; expert_bias: biases of the
+-- experts; limit: of the clamped activation of gpt-oss, 0: SwiGLU.
 local defaults = { layers = 32, embed = 4096, heads = 32, kv_heads = 0, head_dim = 0, mlp = 11008, vocab = 32000,
                    window = 0, windows = false, theta = 10000.0, rope_scaling = false, eps = 1e-5, tied = false,
                    qkv_bias = false, bias = false, qk_norm = false, std = 0.02, embed_std = false, std_out = false,
@@ -26,14 +27,15 @@ local defaults = { layers = 32, embed = 4096, heads = 32, kv_heads = 0, head_dim
                    overflow = "drop", drop = "position", scores = false, first = false, renormalise = true, scale = 1.0,
                    shared = 0, shared_gate = false, groups = 1, top_groups = 0, correction = false, balance = false,
                    q_rank = 0, kv_rank = 0, nope_dim = 128, rope_dim = 64, v_dim = 128, interleaved = true,
-                   score_scale = 1.0 }
+                   score_scale = 1.0, sinks = false, router_bias = false, expert_bias = false, limit = 0.0 }
 
 local function or_nil(n) return n ~= 0 and n or nil end
 
 --- Options of nn.moe for layers with experts.
 local function mixture(c)
   local options = { experts = c.experts, mlp = or_nil(c.expert_mlp) or c.mlp, shared = or_nil(c.shared), std = c.std,
-                    std_out = c.std_out or c.std, groups = c.groups, top_groups = or_nil(c.top_groups) }
+                    std_out = c.std_out or c.std, groups = c.groups, top_groups = or_nil(c.top_groups),
+                    router_bias = c.router_bias or nil, bias = c.expert_bias or nil, limit = or_nil(c.limit) }
   for key in ("top_k capacity most parts overflow drop scores first renormalise scale shared_gate"):gmatch "%S+" do
     options[key] = c[key] or nil
   end
@@ -113,7 +115,7 @@ function Llama:head(tokens, packed)
   for name, value in pairs(c.rope_scaling or {}) do rope[name] = value end
   local attention = { heads = c.heads, kv_heads = or_nil(c.kv_heads), head_dim = or_nil(c.head_dim), rope = rope,
                       window = or_nil(c.window), bias = c.bias or c.qkv_bias and "qkv", qk_norm = c.qk_norm and c.eps,
-                      fused = c.fused, std = std, std_out = std_out }
+                      fused = c.fused, sinks = c.sinks or nil, std = std, std_out = std_out }
   if packed then attention.documents, attention.positions = packed.documents, packed.positions end
   local attend = nn.attention
   if c.kv_rank > 0 then
@@ -187,7 +189,19 @@ function Llama:tensors()
     for _, name in ipairs(self.config.qk_norm and { "q", "k" } or {}) do
       add(ours .. "self_attn." .. name .. "_norm.weight", theirs .. "self_attn." .. name .. "_norm.weight")
     end
-    if has_experts(self.config, i) then
+    if self.config.sinks then add(ours .. "self_attn.sinks", theirs .. "self_attn.sinks") end
+    if names and names.fused and has_experts(self.config, i) then
+      add(ours .. "mlp.gate.weight", theirs .. "mlp.router.weight", true)
+      add(ours .. "mlp.gate.bias", theirs .. "mlp.router.bias")
+      for _, kind in ipairs { "weight", "bias" } do
+        local ending, dim = kind == "bias" and "_bias" or "", kind == "bias" and 2 or 3
+        for index, name in ipairs { "gate", "up" } do
+          add(("%smlp.experts.%s.%s"):format(ours, name, kind), theirs .. "mlp.experts.gate_up_proj" .. ending)
+          list[#list].part, list[#list].interleaved = { dim, index, 2 }, true
+        end
+        add(ours .. "mlp.experts.down." .. kind, theirs .. "mlp.experts.down_proj" .. ending)
+      end
+    elseif has_experts(self.config, i) then
       for _, name in ipairs(mixture_params(self.config)) do
         add(ours .. "mlp." .. name .. ".weight", theirs .. names[name] .. ".weight", true)
         local dense = self.config.upcycled and name:match "^experts%.(%a+)$"
