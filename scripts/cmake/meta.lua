@@ -57,9 +57,10 @@
 ---@field experts integer
 ---@field top_k integer   experts of a token
 ---@field mlp integer     width of an expert
----@field capacity? number   1.25; slots of an expert, as a multiple of its even share
+---@field capacity? number   1.25; slots of an expert, as a multiple of its even share; the smallest of "again", 1
+---@field most? number       2; the largest capacity of "again"
 ---@field parts? integer     1; groups of tokens in a sequence
----@field overflow? "drop"
+---@field overflow? "drop" | "again"
 ---@field drop? "position" | "weight"
 ---@field scores? "softmax" | "sigmoid"
 ---@field first? "scores" | "top_k"
@@ -540,8 +541,8 @@ function orrery.step() end
 --- False while evaluation and sampling programs are traced.
 ---@return boolean
 function orrery.training() end
---- Declares sizes that the model can have, ascending, and returns the one of the program that is traced: a train step is
---- compiled for each of them before the run. All calls give the same list. Evaluation and sampling have the largest.
+--- Declares sizes that the model can have, ascending, and returns the one of the program that is traced: a train step
+--- is compiled for each of them before the run. All calls give the same list. Evaluation and sampling have the largest.
 ---@param sizes number[]
 ---@return number
 function orrery.capacity(sizes) end

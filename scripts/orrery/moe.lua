@@ -25,11 +25,11 @@ end
 
 --- Throws for options that exclude each other or the shape of x. Returns them with their defaults.
 local function checked(x, given)
-  local c = { capacity = 1.25, parts = 1, overflow = "drop", drop = "position", scores = "softmax", first = "scores",
-              scale = 1.0, groups = 1 }
+  local c = { capacity = given.overflow == "again" and 1 or 1.25, parts = 1, overflow = "drop", drop = "position",
+              scores = "softmax", first = "scores", scale = 1.0, groups = 1 }
   for name, value in pairs(given) do c[name] = value end
   for _, key in ipairs { "experts", "top_k", "mlp", "parts", "groups" } do whole(key, c[key], 1) end
-  one_of("overflow", c.overflow, { "drop" })
+  one_of("overflow", c.overflow, { "drop", "again" })
   one_of("drop", c.drop, { "position", "weight" })
   one_of("scores", c.scores, { "softmax", "sigmoid" })
   one_of("first", c.first, { "scores", "top_k" })
@@ -51,6 +51,16 @@ local function checked(x, given)
   if c.top_k > reached then
     fail("top_k = %d is more than the %d experts of %d groups: raise top_groups", c.top_k, reached, c.top_groups)
   end
+  for _, key in ipairs { "capacity", "most" } do
+    local value = c[key]
+    if value ~= nil and not (type(value) == "number" and value > 0 and value < math.huge) then
+      fail("%s = %s: expected a number above 0", key, tostring(value))
+    end
+  end
+  if c.most and c.overflow ~= "again" then
+    fail("most = %g: only overflow = \"again\" has a largest capacity", c.most)
+  end
+  if c.most and c.most < c.capacity then fail("most = %g is below capacity = %g", c.most, c.capacity) end
   if c.limit and not (type(c.limit) == "number" and c.limit > 0) then
     fail("limit = %s: expected a number above 0", tostring(c.limit))
   end
@@ -58,17 +68,34 @@ local function checked(x, given)
   return c
 end
 
+--- Capacities of overflow = "again", ascending: from `capacity` to `most` in steps of 1, 1.25, 1.5, 2, 3, 4, 6, 8 ...
+local function capacities_of(c)
+  local full = c.experts / c.top_k                                  -- holds everything
+  local first = math.min(c.capacity, full)
+  local most = math.min(c.most or math.max(2, first), full)
+  local list, next, other = { first }, 1, 1.25
+  while next < most do
+    if next > first then list[#list + 1] = next end
+    next, other = other, next == 1 and 1.5 or next == 1.25 and 2 or next == 1.5 and 3 or 2 * next
+  end
+  if most > first then list[#list + 1] = most end
+  return list
+end
+
 --- Slots of an expert in a group of `tokens`: `capacity` times the even share, and at most one for each token.
-local function slots_of(c, tokens)
-  if type(c.capacity) ~= "number" or not (c.capacity > 0 and c.capacity < math.huge) then
-    fail("capacity = %s: expected a number above 0", tostring(c.capacity))
-  end
-  if c.capacity * tokens < 1 then
+local function slots_of(c, capacity, tokens)
+  if capacity * tokens < 1 then
     fail("a group of %d tokens has %g slots with capacity = %g, fewer than the %d experts of a token\n"
-      .. "  set capacity to at least %g, or make groups larger by fewer parts", tokens, c.capacity * tokens * c.top_k,
-      c.capacity, c.top_k, 1 / tokens)
+      .. "  set capacity to at least %g, or make groups larger by fewer parts", tokens, capacity * tokens * c.top_k,
+      capacity, c.top_k, 1 / tokens)
   end
-  return math.min(math.ceil(c.capacity * tokens * c.top_k / c.experts), tokens)
+  return math.min(math.ceil(capacity * tokens * c.top_k / c.experts), tokens)
+end
+
+--- The capacity of this program. With overflow = "again", a train step has one of several, and others hold everything.
+local function capacity_of(c)
+  if c.overflow ~= "again" then return c.capacity end
+  return native.training() and native.capacity(capacities_of(c)) or c.experts / c.top_k
 end
 
 --- The dims of the list `leading`, then the others.
@@ -119,7 +146,7 @@ function moe.experts(nn, x, given)
   local c = checked(x, given)
   local batch, seq, embed = table.unpack(x.shape)
   local tokens = seq // c.parts
-  local slots = slots_of(c, tokens)
+  local slots = slots_of(c, capacity_of(c), tokens)
   local names = x.dims
   local function dim(d, size) return names[d] ~= "" and { names[d], size } or size end
   local group = { dim(1, batch), c.parts > 1 and dim(2, c.parts) or nil }
@@ -146,6 +173,9 @@ function moe.experts(nn, x, given)
   local scores, ids, weights = choose(logits, c)
   local size = { experts = c.experts, slots = slots }
   local places, load = ids:assign_slots(table.unpack(c.drop == "weight" and { weights, size } or { size }))
+  if c.overflow == "again" and native.training() then
+    native.overflow(load, function(capacity) return slots_of(c, capacity, tokens) end)
+  end
   local y = nn.scope("experts", function()
     local count, wide = { "experts", c.experts }, { "mlp", c.mlp }
     local function product(rows, name, from, to, scale)
