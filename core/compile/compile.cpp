@@ -91,6 +91,29 @@ void judge_memory(const Compiled& compiled, int64_t memory_bytes) {
     throw MemoryError(text);
 }
 
+/// Throws Error if a program uses a param or state on a pipeline stage on which the train step does not hold it: the
+/// first stage that reads an array has it, so programs must not differ in that.
+void require_same_stages(const Plan& train, const CompiledProgram& other) {
+    const Program& program = other.plan.program;
+    for (const RankClass& c : other.plan.classes) {
+        const std::vector<Operand>& known = train.class_of(c.ranks.front()).places;
+        for (const Operand& place : c.places) {
+            const Value& value = program.value(place.value);
+            if (value.role != Role::param && value.role != Role::state) continue;
+            const auto used = [&](const Instruction& i) {
+                return std::ranges::any_of(i.operands, [&](const Operand& o) { return o.buffer == place.buffer; });
+            };
+            const auto same = [&](const Operand& o) { return train.program.value(o.value).name == value.name; };
+            if (std::ranges::any_of(known, same) || std::ranges::none_of(c.stream, used)) continue;
+            throw Error(value.origin,
+                        fmt::format("the program {} reads {} first on pipeline rank {}, the train step on "
+                                    "another one\n  read it in the same scopes in training and in "
+                                    "evaluation",
+                                    other.entry.name, value.name, c.stage));
+        }
+    }
+}
+
 }  // namespace
 
 void refuse_idle_axes(const Experiment& experiment, Config& mesh) {
@@ -230,6 +253,7 @@ Compiled compile_programs(const Experiment& experiment, const CompileOptions& op
     for (const MarkedProgram& made : experiment.programs)
         if (made.entry.role != ProgramRole::logits) {
             compiled.programs.push_back(compile_program(experiment, made, compiled.persistent, options));
+            require_same_stages(compiled.train(), compiled.programs.back());
             narrow(compiled.ids, ids_of(made.program));
         }
     judge_memory(compiled, options.memory_bytes);

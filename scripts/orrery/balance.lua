@@ -5,8 +5,8 @@
 -- A loss here is a sum over tokens, as that of the model is: its mean over groups times their tokens. Each is a sum of
 -- terms of one group (or one token), so layouts add them up over ranks and micro-batches, and the model's count divides
 -- them: losses and gradients are the same on every mesh, and independent of the size of the batch. A sum of loads over
--- the batch is not linear in what it is read by; only a group that lies on one rank, or the state of the last step, is
--- multiplied by scores.
+-- the batch must not be multiplied by scores before it is complete; that of a group of sequences is complete in a
+-- micro-batch, that of the last step is a state.
 local native = require "orrery.native"
 local numbers = require "orrery.numbers"
 

@@ -11,7 +11,9 @@ local model = require "orrery.models.mixtral" {
 }
 local program = o.trace("experts", data.signature, function(batch) return model:loss(batch.tokens, batch.targets) end)
 program:train_with(o.optim.adamw { lr = 3e-3 })
-program:parallel { o.strategy.pipeline { axis = "pp" }, o.strategy.tensor { axis = "tp" }, o.strategy.data { axis = "dp" } }
+program:parallel {
+  o.strategy.pipeline { axis = "pp" }, o.strategy.tensor { axis = "tp" }, o.strategy.data { axis = "dp" },
+}
 program:compile():train(data)
 LUA
 settings=(--set data.path=text.txt --set data.tokens_per_sequence=32 --set train.sequences_per_step=8
@@ -24,7 +26,8 @@ import json, sys
 for line in open(sys.argv[1]):
     m = json.loads(line)
     if "loss" not in m: continue  # an evaluation
-    print(*[m[k] for k in ("loss", "grad_norm", "balance_loss", "z_loss") if k in m], *m["expert_load"], *m["expert_drop"])
+    told = [m[k] for k in ("loss", "grad_norm", "balance_loss", "z_loss") if k in m]
+    print(*told, *m["expert_load"], *m["expert_drop"])
 PY
 }
 same() {  # as the run on one rank, to 1e-5
@@ -48,10 +51,10 @@ dp="mesh.dp=2 train.microbatches=2" pp="mesh.pp=2 train.microbatches=4"
 balanced "loss=groups groups=4" "$dp"
 balanced "loss=sequence z=0.001" "$dp" "$pp" "mesh.tp=2"
 balanced "loss=last_step rate=0.01" "$dp" "$pp"
-exits 0 verify $orrery verify balance.lua "${settings[@]}" --steps 2 --set script.loss=last_step --set script.rate=0.01 \
-    --set script.z=0.001 --set mesh.pp=2 --set mesh.dp=2 --set train.microbatches=2
+exits 0 verify $orrery verify balance.lua "${settings[@]}" --steps 2 --set script.loss=last_step \
+    --set script.rate=0.01 --set script.z=0.001 --set mesh.pp=2 --set mesh.dp=2 --set train.microbatches=2
 grep -qE "memory expert_load expert_drop$" one.log || { cat one.log; fail "the step line has no loads"; }
 # A group that micro-batches tear apart is refused.
-refused "choose a size divisible by micro=4" $orrery check balance.lua "${settings[@]}" --set script.loss=groups --set script.groups=2 \
-    --set train.microbatches=4
+refused "choose a size divisible by micro=4" $orrery check balance.lua "${settings[@]}" --set script.loss=groups \
+    --set script.groups=2 --set train.microbatches=4
 echo "1 passed, 0 failed"

@@ -102,6 +102,33 @@ TEST_CASE("ids of an input are those of all that they look up, and -1 where that
     CHECK(is("slots", -1, 15));
 }
 
+TEST_CASE("an array that evaluation reads first on another pipeline stage than training is refused") {
+    const auto compiled = [](const std::string& when) {
+        FakeHost host("[train]\nsteps = 10\nsequences_per_step = 4\n[mesh]\npp = 2\n");
+        host.strategies = built_strategy;
+        run_script_text(
+            "local o = require 'orrery'\nlocal nn = o.nn\n"
+            "local x = { x = o.array('f32', { {'batch', 4}, {'embed', 6} }) }\n"
+            "local p = o.trace('m', x, function(b)\n"
+            "  local mean, x = o.state { name = 'mean', shape = { {'embed', 6} } }, b.x\n"
+            "  for i = 0, 1 do nn.scope('layers.' .. i, function()\n"
+            "    x = nn.mlp(x, { mlp = 4 })\n"
+            "    if " +
+                when +
+                " then x = x + mean end\n"
+                "  end) end\n"
+                "  mean:next(mean * 2)\n"
+                "  return (x * x):sum(), o.constant(4)\nend)\n"
+                "p:train_with(o.optim.adamw {})\np:parallel { o.strategy.pipeline { axis = 'pp' } }\np:compile()",
+            "a.lua", ".", host);
+        return compile_training(*host.experiment, {});
+    };
+    CHECK_NOTHROW(compiled("i == 1"));
+    CHECK_NOTHROW(compiled("o.training()"));
+    CHECK_THROWS_WITH(compiled("i == 1 or o.training()"),
+                      Contains("the program eval reads mean first on pipeline rank 1, the train step on another one"));
+}
+
 TEST_CASE("a ramp that changes a pipeline's micro-batches is refused at the pipeline's line") {
     const std::string pipeline = "o.strategy.pipeline { axis = 'pp', schedule = 'zb_h1' }";
     std::vector<std::string> ramp{"train.ramp_start=2", "train.ramp_increment=2", "train.ramp_samples=8",
