@@ -18,7 +18,10 @@ local declared = {
   top_k    = { 2, "mixtral, qwen3_moe: experts of a token" },
   expert_mlp = { 0, "qwen3_moe: width of an expert; 0: mlp" },
   dense    = { 0, "qwen3_moe: first layers without experts" },
-  capacity = { 1.25, "mixtral, qwen3_moe: slots of an expert, as a multiple of its even share; more is dropped" },
+  capacity = { 1.25, "mixtral, qwen3_moe: slots of an expert, as a multiple of its even share" },
+  overflow = { "drop", "mixtral, qwen3_moe: choices without a slot are dropped, or the step runs again with more slots",
+               one_of = { "drop", "again" } },
+  most     = { 2.0, "overflow = again: the largest capacity; experts / top_k holds everything" },
   parts    = { 1, "mixtral, qwen3_moe: groups of tokens that a sequence is cut into; each has its own slots" },
   drop     = { "position", "mixtral, qwen3_moe: which choices find no slot: the last, or those of least weight",
                one_of = { "position", "weight" } },
@@ -30,7 +33,7 @@ local declared = {
   z_loss   = { 0.0, "mixtral, qwen3_moe: factor of the squared log-sum-exp of the router's logits" },
   window   = { 0, "llama, mixtral: keys that a position sees, its own among them; 0: all before it" },
   qk_norm  = { false, "llama: normalise each head's q and k" },
-  embed_std = { 0.02, "llama: std of the embedding at the start" },
+  embed_std = { 0.02, "llama, mixtral, qwen3_moe: std of the embedding at the start" },
   zero_out = { false, "llama: projections onto the residual stream start at zero" },
   documents = { false, "rows of packed documents; they end by .idx, data.separator or as lines of JSON" },
   lr       = { 1e-3, "peak learning rate" },
@@ -45,10 +48,11 @@ local declared = {
                one_of = { "auto", "heads", "gather", "ring" } },
   order    = { "natural", "mesh axis cp: order of a row's tokens, so that ranks have equal work",
                one_of = { "natural", "zigzag", "balanced" } },
+  expert_axes = { "ep", "mesh axes that share the experts of a mixture: ep, or others as in dp,cp" },
   sequence = { false, "mesh axis tp: split what lies between the blocks over the sequence" },
   recompute = { "none", "made again in the backward pass: none, all of a block, or kinds of op as in attention,gelu" },
-  zero     = { 0, "mesh axes dp, cp: 1, 2 or 3 also splits optimizer states, gradients, params" },
-  reduce   = { "f32", "mesh axes dp, cp: type in which gradients are sent: f32, or bf16 in half the bytes" },
+  zero     = { 0, "mesh axes dp, ep, cp: 1, 2 or 3 also splits optimizer states, gradients, params" },
+  reduce   = { "f32", "mesh axes dp, ep, cp: type in which gradients are sent: f32, or bf16 in half the bytes" },
 }
 local opt = o.options(declared)
 
@@ -56,10 +60,10 @@ local takes = {                                               -- options that no
   gpt   = { dropout = true },
   llama = { kv_heads = true, window = true, qk_norm = true, embed_std = true, zero_out = true },
   qwen2 = { kv_heads = true },
-  mixtral = { kv_heads = true, window = true },
-  qwen3_moe = { kv_heads = true, expert_mlp = true, dense = true },
+  mixtral = { kv_heads = true, window = true, embed_std = true },
+  qwen3_moe = { kv_heads = true, embed_std = true, expert_mlp = true, dense = true },
 }
-local of_experts = "experts top_k capacity parts drop"
+local of_experts = "experts top_k capacity parts overflow most drop"
 local of_balance = " balance balance_loss balance_groups bias_rate z_loss"
 for key in (of_experts .. of_balance):gmatch "%S+" do takes.mixtral[key], takes.qwen3_moe[key] = true, true end
 local mine = takes[opt.model]
@@ -85,8 +89,10 @@ else
   sizes.kv_heads = opt.kv_heads ~= 0 and opt.kv_heads or opt.heads
 end
 if mine.window then sizes.window = opt.window end
+if mine.embed_std then sizes.embed_std = opt.embed_std end
 if mine.experts then
   for key in of_experts:gmatch "%S+" do sizes[key] = opt[key] end
+  if opt.overflow == "drop" and opt.most == declared.most[1] then sizes.most = nil end
   sizes.balance = { loss = opt.balance, coefficient = opt.balance_loss, groups = opt.balance_groups, z = opt.z_loss,
                     rate = opt.bias_rate }
 end
@@ -94,7 +100,7 @@ if opt.model == "qwen3_moe" then
   sizes.head_dim, sizes.dense = opt.embed // opt.heads, opt.dense
   sizes.expert_mlp = opt.expert_mlp ~= 0 and opt.expert_mlp or sizes.mlp
 elseif opt.model == "llama" then
-  sizes.qk_norm, sizes.embed_std, sizes.std_out = opt.qk_norm, opt.embed_std, opt.zero_out and 0
+  sizes.qk_norm, sizes.std_out = opt.qk_norm, opt.zero_out and 0
 end
 local model = require("orrery.models." .. opt.model)(sizes)
 
@@ -106,16 +112,21 @@ program:train_with(o.optim.adamw {
   decay = opt.decay, beta2 = 0.95, clip = 1.0,
 })
 program:weights(model:tensors())                              -- what checkpoint.load finds in published files
+local function words(list)
+  local all = {}
+  for word in list:gmatch "[^,]+" do all[#all + 1] = word end
+  return all
+end
 local strategies = {                                          -- an axis that the mesh lacks is skipped
   o.strategy.pipeline { axis = "pp", schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends },
   o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
+  o.strategy.expert { axes = words(opt.expert_axes) },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence },
-  o.strategy.data { axis = { "dp", "cp" }, reduce = opt.reduce, zero = opt.zero },
+  o.strategy.data { axis = { "dp", "ep", "cp" }, reduce = opt.reduce, zero = opt.zero },
 }
 if opt.recompute ~= "none" then
-  local kinds = {}
-  for kind in opt.recompute:gmatch "[^,]+" do kinds[#kinds + 1] = kind end
-  table.insert(strategies, 1, o.strategy.recompute { kinds = opt.recompute ~= "all" and kinds or nil })
+  local kinds = opt.recompute ~= "all" and words(opt.recompute) or nil
+  table.insert(strategies, 1, o.strategy.recompute { kinds = kinds })
 end
 program:parallel(strategies)
 

@@ -24,11 +24,12 @@ local opt = o.options {
                one_of = { "auto", "heads", "gather", "ring" } },
   order    = { "natural", "mesh axis cp: order of a row's tokens, so that ranks have equal work",
                one_of = { "natural", "zigzag", "balanced" } },
+  expert_axes = { "ep", "mesh axes that share the experts of a mixture: ep, or others as in dp,cp" },
   sequence = { false, "mesh axis tp: split what lies between the blocks over the sequence" },
   optional = { false, "mesh axis tp: what it does not divide stays whole, and check lists it, instead of an error" },
   recompute = { "none", "made again in the backward pass: none, all of a block, or kinds of op as in attention,gelu" },
-  zero     = { 0, "mesh axes dp, cp: 1, 2 or 3 also splits optimizer states, gradients, params" },
-  reduce   = { "f32", "mesh axes dp, cp: type in which gradients are sent: f32, or bf16 in half the bytes" },
+  zero     = { 0, "mesh axes dp, ep, cp: 1, 2 or 3 also splits optimizer states, gradients, params" },
+  reduce   = { "f32", "mesh axes dp, ep, cp: type in which gradients are sent: f32, or bf16 in half the bytes" },
 }
 
 local function words(list)
@@ -60,8 +61,9 @@ program:weights(model:tensors())
 local strategies = {
   o.strategy.pipeline { axis = "pp", schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends },
   o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
+  o.strategy.expert { axes = words(opt.expert_axes) },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence, optional = opt.optional },
-  o.strategy.data { axis = { "dp", "cp" }, reduce = opt.reduce, zero = opt.zero },
+  o.strategy.data { axis = { "dp", "ep", "cp" }, reduce = opt.reduce, zero = opt.zero },
 }
 if opt.recompute ~= "none" then
   local kinds = opt.recompute ~= "all" and words(opt.recompute) or nil

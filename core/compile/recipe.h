@@ -16,8 +16,8 @@
 
 namespace orrery {
 
-/// The tensor of a published checkpoint (safetensors) that a param is loaded from, as the script declares. A param may
-/// be stacked: then there is a tensor for each index along its first dim, and `tensor` has * in place of the index.
+/// The tensor of a published checkpoint (safetensors) that a param is loaded from, or a state of o.state, as the script
+/// declares. A param may be stacked: then there is a tensor for each index along its first dim, and `tensor` has * in place of the index.
 struct WeightSource {
     std::string param;
     std::string tensor;
@@ -28,6 +28,7 @@ struct WeightSource {
     int dim = -1;            ///< dim of which only `size` elements from `start` are read; -1: the whole tensor is read
     int64_t start = 0;
     int64_t size = 0;
+    int64_t stride = 1;  ///< distance between these elements: above 1 in a tensor that interleaves its params
     int padded = -1;  ///< dim that has only `rows` elements in the file; the param adds zeros; -1: none
     int64_t rows = 0;
     Origin origin;

@@ -34,6 +34,7 @@ public:
                 throw Error(value.origin, fmt::format("rows of {} tokens cannot be in the order {}: {} is not a "
                                                       "multiple of {}\n  use rows of {} tokens, or another order",
                                                       size, order_.text(), size, parts, (size / parts + 1) * parts));
+            length_ = size;
             for (size_t d = 0; d < value.dims.size(); ++d)
                 dims_[id].push_back({{value.type.shape[d], value.dims[d] == "seq"}});
         }
@@ -61,14 +62,31 @@ private:
             for (const DimPart& part : found->second[dim]) {
                 const int64_t to = from * part.size;
                 const bool equal = from == begin && to == end, meet = from < end && begin < to;
-                if (part.ordered && meet && !equal)
-                    refuse(op, "splits the dim seq into several dims", "keep seq as one dim");
-                ordered[f] = ordered[f] || (part.ordered && equal);
+                if (part.ordered && meet && !equal) require_groups(op, part, begin, end, from);
+                ordered[f] = ordered[f] || (part.ordered && meet && begin == from);
                 from = to;
             }
             begin = end;
         }
         return ordered;
+    }
+
+    /// Refuses to split the dim seq, unless into groups of tokens that the order moves together. Then the dim of groups
+    /// has the order, and the tokens of a group are in natural order. [begin, end) is a factor of the part from `from`.
+    void require_groups(const Op& op, const DimPart& part, int64_t begin, int64_t end, int64_t from) const {
+        const int64_t to = from * part.size, group = to / end;
+        if (begin < from || end > to || part.size != length_)
+            refuse(op, "splits the dim seq into several dims", "keep seq as one dim");
+        const int64_t block = block_of_tokens(order_, length_);
+        if (begin > from || block % group == 0) return;
+        refuse(
+            op,
+            fmt::format("splits the dim seq into groups of {} tokens, which the order tears apart: it moves blocks of "
+                        "{}",
+                        group, block),
+            fmt::format("use groups of which {} tokens are a multiple ({} or more groups a row: `parts` of a mixture "
+                        "of experts)",
+                        block, length_ / block));
     }
 
     /// Whether the op's kernel depends on the index along a factor, other than as an id to match.
@@ -122,6 +140,11 @@ private:
                 DimParts& parts = dims_[op.outputs[o]].emplace_back();
                 for (const int f : factors)
                     parts.push_back({rule.factors[static_cast<size_t>(f)].size, ordered[static_cast<size_t>(f)]});
+                const bool groups = parts.size() > 1 && parts[0].ordered;
+                if (groups && parts[0].size * parts[1].size == length_ && !parts[1].ordered) {
+                    parts[0].size = length_;  // groups whose tokens are in one dim again
+                    parts.erase(parts.begin() + 1);
+                }
             }
     }
 
@@ -140,6 +163,7 @@ private:
 
     const Program& program_;
     const TokenOrder& order_;
+    int64_t length_ = 0;                             ///< tokens of a row
     std::map<ValueId, std::vector<DimParts>> dims_;  ///< of values of which a dim is ordered
 };
 

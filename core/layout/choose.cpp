@@ -81,26 +81,33 @@ private:
             enforce_budget(assemble(pick, leader));
     }
 
-    /// Orders the axes of each factor as source `leader` does, then as the other sources do; `micro` is innermost.
+    /// Orders the axes of each factor as source `leader` does, then as the other sources do; `micro` is innermost but
+    /// for axes that a source has inside of it.
     Assignment assemble(const std::vector<int>& pick, size_t leader) const {
         Assignment result;
         result.splits.resize(rule_.factors.size());
         AxisId last = -1;
+        std::vector<AxisId> inside;
         for (size_t i = 0; i < sources_.size(); ++i) {
             const Source& source = sources_[i == 0 ? leader : i <= leader ? i - 1 : i];
             for (const auto& axes : source.layout->splits())
-                for (AxisId axis : axes) {
+                for (size_t at = 0; at < axes.size(); ++at) {
+                    const AxisId axis = axes[at];
                     const int factor = pick[axis];
                     if (factor < 0) continue;
                     if (mesh_.axis(axis).sequential) {
                         last = axis;
+                        inside.insert(inside.end(), axes.begin() + at + 1, axes.end());
                         continue;
                     }
                     auto& list = result.splits[factor];
                     if (std::find(list.begin(), list.end(), axis) == list.end()) list.push_back(axis);
                 }
         }
-        if (last >= 0) result.splits[pick[last]].push_back(last);
+        if (last >= 0) {
+            auto& list = result.splits[pick[last]];
+            list.insert(std::ranges::find_first_of(list, inside), last);
+        }
         for (size_t i = 0; i < pick.size(); ++i)
             if (pick[i] == passed_on) result.linear.push_back({static_cast<AxisId>(i), ReduceOp::sum});
         return result;

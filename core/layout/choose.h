@@ -13,7 +13,8 @@ struct Candidate {
     const TensorType* type = nullptr;
     const Layout* preferred = nullptr;  ///< layout in which the op should read the input if possible
     std::vector<const Layout*> held;    ///< layouts in which the input exists already
-    bool pinned = false;  ///< true: a strategy placed the input with a mark, so that it is moved only as a last resort
+    /// True: a strategy placed the input with a mark, or it lists rows that the op picks. It is moved as a last resort.
+    bool pinned = false;
     bool free = false;    ///< true: the input costs nothing in any layout (a constant, random numbers)
 };
 

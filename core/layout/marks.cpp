@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "ir/describe.h"
 
@@ -33,6 +34,7 @@ public:
         // `use` marks come second, because each is checked together with all `store` marks of its value.
         for (const Mark& mark : program_.marks())
             if (mark.what == Mark::What::use) add(mark);
+        order_batch();
         split_inputs();
         return std::move(marks_);
     }
@@ -109,6 +111,29 @@ private:
         marks_.store[id] = std::move(both);
     }
 
+    bool splits_batch(ValueId input, const Target& target) const {
+        return target.placement.kind == Kind::split && program_.dim(input, "batch") == target.placement.dim;
+    }
+
+    /// Finds the axes that split the batch of inputs, and another dim of an activation instead. An all-to-all takes
+    /// them out of the dim `batch`, so they split it innermost, in the order in which they leave it.
+    void order_batch() {
+        std::set<AxisId> axes;
+        for (const ValueId id : program_.inputs())
+            for (const Target& target : marks_.store[id])
+                if (splits_batch(id, target)) axes.insert(target.axis);
+        for (const Op& op : program_.ops)
+            for (const ValueId id : op.outputs)
+                for (const Target& target : marks_.store[id])
+                    if (target.placement.kind == Kind::split && program_.dim(id, "batch") &&
+                        !splits_batch(id, target) && axes.erase(target.axis) > 0)
+                        leaving_.push_back(target.axis);
+        const auto depth = [&](const Target& target) {
+            return leaving_.end() - std::ranges::find(leaving_, target.axis);
+        };
+        for (const ValueId id : program_.inputs()) std::ranges::stable_sort(marks_.store[id], {}, depth);
+    }
+
     void split_inputs() {
         if (mesh_.microbatches() == 1) return;
         const auto micro = static_cast<AxisId>(mesh_.axes().size() - 1);
@@ -130,13 +155,17 @@ private:
                     fmt::format("cannot split {} into {} micro-batches{}: {} is not a multiple of {}; change "
                                 "the batch or the number of micro-batches",
                                 describe(program_, id), mesh_.microbatches(), others, dim_text(value, *dim), parts));
-            marks_.store[id].push_back({micro, Placement::split(*dim), Keep::step, false, value.origin});
+            auto& targets = marks_.store[id];
+            const auto inner = std::ranges::find_if(
+                targets, [&](const Target& target) { return std::ranges::count(leaving_, target.axis) > 0; });
+            targets.insert(inner, {micro, Placement::split(*dim), Keep::step, false, value.origin});
         }
     }
 
     const Program& program_;
     const Mesh& mesh_;
     Marks marks_;
+    std::vector<AxisId> leaving_;  ///< axes that move from the batch to another dim, in this order
 };
 
 }  // namespace

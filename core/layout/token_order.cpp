@@ -36,18 +36,25 @@ void append(std::vector<TokenRun>& runs, TokenRun run) {
         runs.push_back(run);
 }
 
+int64_t zigzag_block(int64_t members, int64_t length) { return length / (2 * members); }
+
+int64_t balanced_block(int64_t members, int64_t length) {
+    const int64_t part = length / members;
+    int64_t size = std::clamp<int64_t>(part / 4, 1, most_block);
+    while (part % size != 0) --size;
+    return size;
+}
+
 std::vector<TokenRun> zigzag(int64_t members, int64_t length) {
     std::vector<TokenRun> runs;
-    const int64_t chunk = length / (2 * members);
+    const int64_t chunk = zigzag_block(members, length);
     for (int64_t member = 0; member < members; ++member)
         for (const int64_t at : {member, 2 * members - 1 - member}) append(runs, {at * chunk, chunk});
     return runs;
 }
 
 std::vector<TokenRun> balanced(int64_t members, int64_t length, std::span<const int32_t> documents) {
-    const int64_t part = length / members;
-    int64_t size = std::clamp<int64_t>(part / 4, 1, most_block);
-    while (part % size != 0) --size;
+    const int64_t part = length / members, size = balanced_block(members, length);
     const std::vector<int64_t> pairs = pairs_of(length, documents);
     std::vector<int64_t> cost(static_cast<size_t>(length / size)), dearest(cost.size());
     for (size_t i = 0; i < pairs.size(); ++i) cost[i / static_cast<size_t>(size)] += pairs[i];
@@ -89,6 +96,15 @@ TokenOrder token_order(const Program& program, const Mesh& mesh) {
                  mesh.size(mark.axis)};
     }
     return order;
+}
+
+int64_t block_of_tokens(const TokenOrder& order, int64_t length) {
+    switch (order.kind) {
+        case OrderKind::zigzag: return zigzag_block(order.members, length);
+        case OrderKind::balanced: return balanced_block(order.members, length);
+        case OrderKind::natural: break;
+    }
+    return length;
 }
 
 std::vector<TokenRun> token_runs(const TokenOrder& order, int64_t length, std::span<const int32_t> documents) {

@@ -44,6 +44,9 @@ struct TokenRun {
 /// O(length + P length / 128).
 std::vector<TokenRun> token_runs(const TokenOrder& order, int64_t length, std::span<const int32_t> documents);
 
+/// The number of tokens that an order moves together: a row of `length` tokens is an array of blocks of so many.
+int64_t block_of_tokens(const TokenOrder& order, int64_t length);
+
 /// Calls visit(place, count, at) for the parts of runs that make up the tokens [begin, begin + count) of the ordered
 /// row: `count` tokens from `place` on are those from `begin` + `at` on.
 template <class Visit>

@@ -188,7 +188,8 @@ private:
 
     bool asked_for(ValueId value, const std::string& axis) const {
         const ValueId original = original_of(program_, value);
-        if (used_.count({original, axis})) return true;
+        const auto used = [&](AxisId part) { return used_.count({original, plan_.mesh.axis(part).name}) > 0; };
+        if (std::ranges::all_of(plan_.mesh.parts(plan_.mesh.over(axis).value()), used)) return true;
         const OpId id = program_.value(original).op;
         if (id == none) return false;
         // The marks of a param also apply to its low-precision copy, and to a bucket of params.

@@ -57,9 +57,10 @@
 ---@field experts integer
 ---@field top_k integer   experts of a token
 ---@field mlp integer     width of an expert
----@field capacity? number   1.25; slots of an expert, as a multiple of its even share
+---@field capacity? number   1.25; slots of an expert, as a multiple of its even share; the smallest of "again", 1
+---@field most? number       2; the largest capacity of "again"
 ---@field parts? integer     1; groups of tokens in a sequence
----@field overflow? "drop"
+---@field overflow? "drop" | "again"
 ---@field drop? "position" | "weight"
 ---@field scores? "softmax" | "sigmoid"
 ---@field first? "scores" | "top_k"
@@ -71,6 +72,8 @@
 ---@field correction? Value   [experts]
 ---@field shared? integer     width of an expert for all tokens
 ---@field shared_gate? boolean
+---@field bias? boolean       of the experts
+---@field limit? number       gpt-oss: clamps the operands of its gated unit
 ---@field balance? BalanceOptions
 ---@field std? number
 ---@field std_out? number
@@ -239,8 +242,8 @@ local Program = {}
 ---@return Program
 function Program:train_with(optimizer, options) end
 --- For example { o.strategy.context { axis = "cp", method = "gather" }, o.strategy.tensor { axis = "tp" },
---- o.strategy.data { axis = { "dp", "cp" }, zero = 1 } }: context first, data over all axes along which params are
---- equal. plugins/strategy/NAME has each strategy's options.
+--- o.strategy.data { axis = { "dp", "cp" }, zero = 1 } }: context first, then expert, data over all axes along which
+--- params are equal. plugins/strategy/NAME has each strategy's options.
 --- Applies strategies in order; earlier marks win. `forbid_implicit = true` refuses every gather that no strategy asked
 --- for, `implicit_budget_mib = N` those that send more; `orrery check` lists them.
 ---@param strategies Strategy[]|{ forbid_implicit?: boolean, implicit_budget_mib?: number }
@@ -277,6 +280,8 @@ function Program:text() end
 ---@field from? string       the tensor that files to load have instead; without * it fills all indices
 ---@field transpose? boolean the tensor's last two dims are swapped in the param
 ---@field part? integer[]   { dim, index, count } of the stored tensor, from 1
+---@field interleaved? boolean the parts alternate along dim: of each `count` elements the param has the index-th
+---@field padded? integer[] { dim, count } of the stored tensor; the param is larger, with zeros
 
 ---@class Run
 local Run = {}
@@ -536,8 +541,8 @@ function orrery.step() end
 --- False while evaluation and sampling programs are traced.
 ---@return boolean
 function orrery.training() end
---- Declares sizes that the model can have, ascending, and returns the one of the program that is traced: a train step is
---- compiled for each of them before the run. All calls give the same list. Evaluation and sampling have the largest.
+--- Declares sizes that the model can have, ascending, and returns the one of the program that is traced: a train step
+--- is compiled for each of them before the run. All calls give the same list. Evaluation and sampling have the largest.
 ---@param sizes number[]
 ---@return number
 function orrery.capacity(sizes) end

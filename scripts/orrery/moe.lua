@@ -25,11 +25,11 @@ end
 
 --- Throws for options that exclude each other or the shape of x. Returns them with their defaults.
 local function checked(x, given)
-  local c = { capacity = 1.25, parts = 1, overflow = "drop", drop = "position", scores = "softmax", first = "scores",
-              scale = 1.0, groups = 1 }
+  local c = { capacity = given.overflow == "again" and 1 or 1.25, parts = 1, overflow = "drop", drop = "position",
+              scores = "softmax", first = "scores", scale = 1.0, groups = 1 }
   for name, value in pairs(given) do c[name] = value end
   for _, key in ipairs { "experts", "top_k", "mlp", "parts", "groups" } do whole(key, c[key], 1) end
-  one_of("overflow", c.overflow, { "drop" })
+  one_of("overflow", c.overflow, { "drop", "again" })
   one_of("drop", c.drop, { "position", "weight" })
   one_of("scores", c.scores, { "softmax", "sigmoid" })
   one_of("first", c.first, { "scores", "top_k" })
@@ -51,21 +51,58 @@ local function checked(x, given)
   if c.top_k > reached then
     fail("top_k = %d is more than the %d experts of %d groups: raise top_groups", c.top_k, reached, c.top_groups)
   end
+  for _, key in ipairs { "capacity", "most" } do
+    local value = c[key]
+    if value ~= nil and not (type(value) == "number" and value > 0 and value < math.huge) then
+      fail("%s = %s: expected a number above 0", key, tostring(value))
+    end
+  end
+  if c.most and c.overflow ~= "again" then
+    fail("most = %g: only overflow = \"again\" has a largest capacity", c.most)
+  end
+  if c.most and c.most < c.capacity then fail("most = %g is below capacity = %g", c.most, c.capacity) end
+  if c.limit and not (type(c.limit) == "number" and c.limit > 0) then
+    fail("limit = %s: expected a number above 0", tostring(c.limit))
+  end
   if c.shared_gate and not c.shared then fail("shared_gate without shared, the width of the shared experts") end
   return c
 end
 
+--- Capacities of overflow = "again", ascending: from `capacity` to `most` in steps of 1, 1.25, 1.5, 2, 3, 4, 6, 8 ...
+local function capacities_of(c)
+  local full = c.experts / c.top_k                                  -- holds everything
+  local first = math.min(c.capacity, full)
+  local most = math.min(c.most or math.max(2, first), full)
+  local list, next, other = { first }, 1, 1.25
+  while next < most do
+    if next > first then list[#list + 1] = next end
+    next, other = other, next == 1 and 1.5 or next == 1.25 and 2 or next == 1.5 and 3 or 2 * next
+  end
+  if most > first then list[#list + 1] = most end
+  return list
+end
+
 --- Slots of an expert in a group of `tokens`: `capacity` times the even share, and at most one for each token.
-local function slots_of(c, tokens)
-  if type(c.capacity) ~= "number" or not (c.capacity > 0 and c.capacity < math.huge) then
-    fail("capacity = %s: expected a number above 0", tostring(c.capacity))
-  end
-  if c.capacity * tokens < 1 then
+local function slots_of(c, capacity, tokens)
+  if capacity * tokens < 1 then
     fail("a group of %d tokens has %g slots with capacity = %g, fewer than the %d experts of a token\n"
-      .. "  set capacity to at least %g, or make groups larger by fewer parts", tokens, c.capacity * tokens * c.top_k,
-      c.capacity, c.top_k, 1 / tokens)
+      .. "  set capacity to at least %g, or make groups larger by fewer parts", tokens, capacity * tokens * c.top_k,
+      capacity, c.top_k, 1 / tokens)
   end
-  return math.min(math.ceil(c.capacity * tokens * c.top_k / c.experts), tokens)
+  return math.min(math.ceil(capacity * tokens * c.top_k / c.experts), tokens)
+end
+
+--- The capacity of this program. With overflow = "again", a train step has one of several, and others hold everything.
+local function capacity_of(c)
+  if c.overflow ~= "again" then return c.capacity end
+  return native.training() and native.capacity(capacities_of(c)) or c.experts / c.top_k
+end
+
+--- The dims of the list `leading`, then the others.
+local function dims_of(leading, ...)
+  local dims = { table.unpack(leading) }
+  for _, dim in ipairs { ... } do dims[#dims + 1] = dim end
+  return dims
 end
 
 --- [..., N, E], by which experts are chosen, -> the same with -1e30 for all but the best groups of experts. A group
@@ -77,16 +114,11 @@ local function of_best_groups(choice, c)
   for d, size in ipairs(leading) do
     leading[d] = choice.dims[d] ~= "" and choice.dims[d] or size
   end
-  local function with(...)
-    local dims = table.move(leading, 1, #leading, 1, {})
-    for _, dim in ipairs { ... } do dims[#dims + 1] = dim end
-    return dims
-  end
-  local by_group = choice:reshape(with(c.groups, each))
+  local by_group = choice:reshape(dims_of(leading, c.groups, each))
   local rank = by_group:top_k { k = math.min(2, each) }:sum { dims = { #shape + 1 } }
   local _, best = rank:top_k { k = c.top_groups }
-  local kept = best:one_hot(c.groups):sum { dims = { #shape } }:reshape(with(c.groups, 1))
-  return kept:greater(0):select(by_group, native.constant(-1e30)):reshape(with { "router", c.experts })
+  local kept = best:one_hot(c.groups):sum { dims = { #shape } }:reshape(dims_of(leading, c.groups, 1))
+  return kept:greater(0):select(by_group, native.constant(-1e30)):reshape(dims_of(leading, { "router", c.experts }))
 end
 
 --- logits f32 [..., N, E] -> scores [..., N, E], ids i32 [..., N, k] and their weights [..., N, k].
@@ -103,18 +135,22 @@ local function choose(logits, c)
   return scores, ids, weights
 end
 
+--- The gated unit of gpt-oss, of operands that are at most `limit`, `up` also at least its negative.
+local function limited(gate, up, limit)
+  gate, up = gate:minimum(limit), up:minimum(limit):maximum(-limit)
+  return gate * (gate * 1.702):sigmoid() * (up + 1)
+end
+
 --- Returns y [B, T, C] and the route; see nn.moe.
 function moe.experts(nn, x, given)
   local c = checked(x, given)
   local batch, seq, embed = table.unpack(x.shape)
   local tokens = seq // c.parts
-  local slots = slots_of(c, tokens)
+  local slots = slots_of(c, capacity_of(c), tokens)
   local names = x.dims
   local function dim(d, size) return names[d] ~= "" and { names[d], size } or size end
-  local group = c.parts > 1 and { dim(1, batch), dim(2, c.parts) } or { dim(1, batch) }
-  local function of_group(...) return { group[1], table.unpack({ group[2], ... }, group[2] and 1 or 2) } end
-
-  local h = c.parts > 1 and x:reshape { dim(1, batch), dim(2, c.parts), tokens, dim(3, embed) } or x
+  local group = { dim(1, batch), c.parts > 1 and dim(2, c.parts) or nil }
+  local h = c.parts > 1 and x:reshape(dims_of(group, tokens, dim(3, embed))) or x
   local std, std_out = c.std or embed ^ -0.5, c.std_out or c.std or c.mlp ^ -0.5
   local function param(name, shape, scale)
     return nn.param { name = name, shape = shape, init = { kind = "normal", scale = scale } }
@@ -137,17 +173,22 @@ function moe.experts(nn, x, given)
   local scores, ids, weights = choose(logits, c)
   local size = { experts = c.experts, slots = slots }
   local places, load = ids:assign_slots(table.unpack(c.drop == "weight" and { weights, size } or { size }))
+  if c.overflow == "again" and native.training() then
+    native.overflow(load, function(capacity) return slots_of(c, capacity, tokens) end)
+  end
   local y = nn.scope("experts", function()
     local count, wide = { "experts", c.experts }, { "mlp", c.mlp }
-    local function product(name, rows, from, to, scale)
-      local w = nn.scope(name, param, "weight", { count, from, to }, scale)
-      return nn.scope(name, rows.grouped_matmul, rows, w, load)
+    local function product(rows, name, from, to, scale)
+      return nn.scope(name, function()
+        local out = rows:grouped_matmul(param("weight", { count, from, to }, scale), load)
+        if not c.bias then return out end
+        return out + nn.param { name = "bias", shape = { count, to } }:reshape { count, 1, to }
+      end)
     end
-    local rows = h:dispatch(places, size)
-      :reshape(of_group(count, { "slots", slots }, dim(3, embed)))
-    local gate = product("gate", rows, dim(3, embed), wide, std)
-    local up = product("up", rows, dim(3, embed), wide, std)
-    return product("down", gate:swiglu(up), wide, dim(3, embed), std_out):combine(places, weights)
+    local rows = h:dispatch(places, size):reshape(dims_of(group, count, { "slots", slots }, dim(3, embed)))
+    local gate, up = product(rows, "gate", dim(3, embed), wide, std), product(rows, "up", dim(3, embed), wide, std)
+    local made = c.limit and limited(gate, up, c.limit) or gate:swiglu(up)
+    return product(made, "down", wide, dim(3, embed), std_out):combine(places, weights)
   end)
   if c.parts > 1 then y = y:reshape { dim(1, batch), dim(2, seq), dim(3, embed) } end
   if c.shared then

@@ -138,6 +138,37 @@ TEST_CASE("data and zero over dp x cp send 2, 2, a + 1 and 3 a units of S (N-1)/
             }
 }
 
+TEST_CASE("a mixture sends 4 B (P-1)/P of slabs of B bytes a micro-batch, over one axis or several together",
+          "[costs]") {
+    constexpr int64_t experts = 8, chosen = 2;
+    struct {
+        const char *mesh, *script;
+        int64_t split, ranks, parts;  ///< parts of the tokens; ranks P that share experts; groups of a sequence
+    } const cases[] = {
+        {"ep = 2", "experts_over = \"ep\"", 2, 2, 1},
+        {"dp = 2\nep = 2", "experts_over = \"ep\"", 4, 2, 1},
+        {"dp = 2\nep = 2\ntp = 2", "experts_over = \"ep\"\nsequence = true\nzero = 1", 4, 2, 1},
+        {"dp = 2\ncp = 2", "experts_over = \"dp cp\"\ncp = \"ring\"\nparts = 2", 4, 4, 2},
+        {"dp = 2\nep = 2", "experts_over = \"ep dp\"", 4, 4, 1},
+        {"dp = 2\ntp = 2", "experts_over = \"dp tp\"\nsequence = true\nparts = 2", 4, 4, 2},
+    };
+    for (const auto& one : cases)
+        for (const int64_t a : {1, 2}) {
+            const auto mixture = made("mixtral", one.mesh, one.script, a);
+            CompileOptions options;
+            options.transports = test::one_transport(mixture->mesh);
+            auto bytes = sent(*mixture, options);
+            const int64_t tokens = seq / one.parts, slots = (5 * tokens * chosen + 4 * experts - 1) / (4 * experts);
+            const int64_t groups = batch * one.parts / one.split / a;  // of a rank in a micro-batch
+            const int64_t slab = groups * experts * slots * embed * 4, loads = groups * experts * 4;
+            INFO(one.mesh << " " << one.script << " micro " << a);
+            CHECK(bytes[Opcode::all_to_all] == blocks * a * (4 * slab + loads) * (one.ranks - 1) / one.ranks);
+            for (const Redistribution& moved :
+                 redistributions(test::compile(mixture->train(), mixture->mesh, options).plan))
+                CHECK_FALSE(moved.implicit);
+        }
+}
+
 TEST_CASE("context by heads sends 2 (P-1)/P b (T/P) D e (2 H + 2 G) a layer, its gradients 2 S (P-1)/P", "[costs]") {
     constexpr int64_t heads = 4, head_dim = embed / heads;
     for (const char* model : {"gpt", "llama"})

@@ -19,6 +19,7 @@ struct Part {
     std::string mesh;  ///< lines of [mesh]
     std::string script;
     int64_t tokens = 8;  ///< of a row; of a cell, the max of its parts
+    int64_t rows = 16;   ///< of a step; the same
 };
 
 const std::vector<Part>& parts() {
@@ -91,17 +92,18 @@ std::vector<Cell> triples() {
 std::unique_ptr<Experiment> made(const std::string& model, const Cell& cell) {
     // Interleaved and V-shaped schedules have two stages a rank.
     std::string mesh, script = fmt::format("model = \"{}\"\nlayers = 4\n", model);
-    for (const char* axis : {"pp", "rep", "dp", "co", "cp", "tp"})
+    for (const char* axis : {"pp", "rep", "dp", "ep", "co", "cp", "tp"})
         for (const Part* p : cell.parts) {
             const auto at = p->mesh.find(fmt::format("{} = ", axis));
             if (at != std::string::npos) mesh += p->mesh.substr(at, p->mesh.find('\n', at) + 1 - at);
         }
-    int64_t tokens = 0;
-    for (const Part* p : cell.parts) script += p->script, tokens = std::max(tokens, p->tokens);
+    int64_t tokens = 0, rows = 0;
+    for (const Part* p : cell.parts)
+        script += p->script, tokens = std::max(tokens, p->tokens), rows = std::max(rows, p->rows);
     return experiment("tests/equivalence/grid.lua",
-                      fmt::format("[mesh]\n{}[train]\nsteps = 2\nsequences_per_step = 16\nmicrobatches = 4\n"
+                      fmt::format("[mesh]\n{}[train]\nsteps = 2\nsequences_per_step = {}\nmicrobatches = 4\n"
                                   "[data]\npath = \"none\"\ntokens_per_sequence = {}\n[script]\n{}",
-                                  mesh, tokens, script));
+                                  mesh, rows, tokens, script));
 }
 
 struct Tally {
@@ -265,6 +267,58 @@ TEST_CASE("orders of tokens are verified under each strategy, on the models in t
     for (Cell& cell : cells) cell.parts.push_back(&window);
     if (all) failed += run("orders, with a window of 3", cells, {"llama"}).failed;
     CHECK(failed == 0);
+    CHECK(tally.passed > 0);
+}
+
+TEST_CASE("experts over their own axis and over those of attention are verified under each strategy", "[experts]") {
+    const auto over = [](const char* name, const char* mesh, const char* axes, const char* more = "",
+                         int64_t rows = 16) {
+        return Part{name, "", mesh, fmt::format("experts_over = \"{}\"\n{}", axes, more), 8, rows};
+    };
+    const char* const ring = "context = \"ring\"\nparts = 2\n";
+    const Part two = over("ep 2", "ep = 2\n", "ep"), four = over("ep 4", "ep = 4\n", "ep", "", 32);
+    const Part same = over("ep 2 of the same tokens", "ep = 2\n", "ep", "same_tokens = true\n");
+    const Part dp = over("experts over dp", "", "dp"), tp = over("over tp", "", "tp", "parts = 2\n");
+    const Part cp = over("over cp", "cp = 2\n", "cp", ring), both = over("over dp and cp", "cp = 2\n", "dp cp", ring);
+    const Part all = over("over dp, cp and tp", "cp = 2\n", "dp cp tp", "context = \"ring\"\nparts = 4\n");
+    const Part longer = {"", "", "", "", 16};
+    const Part beside = over("ep 2, ring", "ep = 2\ncp = 2\n", "ep", ring);
+    std::vector<Cell> cells;
+    const auto cell = [&](const Part& experts, const std::vector<const char*>& others, const Part* more = nullptr) {
+        Cell& made = cells.emplace_back(Cell{experts.name, {&experts}});
+        for (const char* other : others) {
+            made.name += fmt::format(" x {}", other);
+            made.parts.push_back(&part(other));
+        }
+        if (more) made.parts.push_back(more);
+    };
+    cell(two, {"dp"});
+    cell(two, {"zero1", "tp+seq"});
+    cell(two, {"pp zb_h1"});
+    cell(four, {"zero2"});
+    cell(same, {"zero1"});
+    cell(dp, {"zero3"});
+    cell(tp, {"dp", "tp"});
+    cell(cp, {"zero1"});
+    cell(both, {"zero2"});
+    cell(all, {"zero1", "tp+seq"}, &longer);
+    cell(beside, {"pp 1f1b"});
+    if (std::getenv("ORRERY_LONG")) {
+        const std::vector<const char*> others{"dp", "zero1", "zero2", "zero3", "tp", "tp+seq", "pp 1f1b", "pp zb_h1"};
+        for (const Part* experts : {&two, &four, &same, &dp, &tp, &cp, &both, &beside})
+            for (const char* other : others) {
+                std::vector<const char*> list{other};
+                const bool data = std::string_view(other) == "dp" || std::string_view(other).starts_with("zero");
+                if ((experts == &dp || experts == &both) && !data) list.push_back("zero1");
+                if (experts == &tp && !std::string_view(other).starts_with("tp")) list.push_back("tp+seq");
+                cell(*experts, list);
+            }
+        cell(two, {"pp 1f1b", "zero3", "tp"});
+        cell(two, {"pp zb_h1", "zero3", "tp+seq"});
+        cell(dp, {"pp 1f1b", "zero1", "tp"});
+    }
+    const Tally tally = run("experts", cells, {"mixtral", "qwen3_moe"}, true);
+    CHECK(tally.failed == 0);
     CHECK(tally.passed > 0);
 }
 

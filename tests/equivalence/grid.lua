@@ -2,7 +2,7 @@
 local o = require "orrery"
 
 local opt = o.options {
-  model    = { "gpt", "gpt, llama or qwen2" },
+  model    = { "gpt", "gpt, llama, qwen2, mixtral or qwen3_moe" },
   layers   = { 2, "blocks" },
   zero     = { 0, "1, 2 or 3: what is split over dp" },
   rep      = { false, "plain data parallelism over the axis rep, beside dp" },
@@ -14,6 +14,9 @@ local opt = o.options {
   packed   = { false, "rows of documents, with the position of each token in its own" },
   dropout  = { 0.0, "gpt only" },
   schedule = { "", "of the pipeline over pp" },
+  experts_over = { "", "mesh axes that share experts" },
+  same_tokens = { false, "ranks of ep have the same tokens" },
+  parts    = { 1, "groups of tokens of a row" },
 }
 
 local data = o.data.text {}
@@ -23,6 +26,8 @@ if opt.model == "gpt" then
 else
   sizes.kv_heads = 2
 end
+if opt.model == "mixtral" or opt.model == "qwen3_moe" then sizes.experts, sizes.top_k, sizes.parts = 8, 2, opt.parts end
+if opt.model == "qwen3_moe" then sizes.head_dim, sizes.expert_mlp, sizes.dense = 8, 16, 1 end
 if opt.window > 0 then sizes.window = opt.window end
 local model = require("orrery.models." .. opt.model)(sizes)
 

@@ -2,7 +2,7 @@
 local o = require "orrery"
 
 local opt = o.options {
-  model      = { "gpt", "gpt, llama, qwen2 or mlp" },
+  model      = { "gpt", "gpt, llama, qwen2, mixtral or mlp" },
   layers     = { 2, "blocks" },
   embed      = { 32, "width of the residual stream" },
   heads      = { 4, "query heads" },
@@ -14,6 +14,8 @@ local opt = o.options {
   theta      = { 10000.0, "of the rotary positions" },
   dropout    = { 0.0, "gpt only" },
   strategy   = { "plugin", "plugin or twin: data and context parallelism in C++ or in Lua" },
+  parts      = { 1, "mixtral: groups of tokens of a sequence" },
+  experts_over = { "", "axes that share experts" },
   bucket_mib = { 25, "largest message of gradients" },
   reduce     = { "f32", "type in which gradients are sent over dp and cp" },
   fused      = { true, "attention as one op" },
@@ -47,6 +49,7 @@ elseif opt.model ~= "mlp" then
 end
 if opt.model ~= "mlp" then sizes.fused, sizes.loss_tile = opt.fused, opt.loss_tile end
 if opt.model == "gpt" or opt.model == "llama" then sizes.rows = opt.rows end
+if opt.model == "mixtral" then sizes.experts, sizes.top_k, sizes.parts = 8, 2, opt.parts end
 if opt.model == "gpt" then sizes.tied = opt.tied end
 local model = require("orrery.models." .. opt.model)(sizes)
 
@@ -69,15 +72,20 @@ if opt.cp ~= "" then
   local order = opt.co == "" and opt.order or "natural"
   program:parallel { strategies.context { axis = "cp", method = opt.cp, order = order, keep = opt.keep } }
 end
+local over = {}
+for axis in opt.experts_over:gmatch "%S+" do over[#over + 1] = axis end
+if #over > 0 then program:parallel { strategies.expert { axes = over } } end
 local asked = { o.strategy.tensor { axis = "tp", sequence = opt.sequence, optional = opt.optional } }
 if opt.zero > 0 then
-  asked[2] = o.strategy.zero { axis = { "dp", "co", "cp" }, replicate = opt.replicate, stage = opt.zero,
+  asked[2] = o.strategy.zero { axis = { "dp", "ep", "co", "cp" }, replicate = opt.replicate, stage = opt.zero,
     bucket_mib = opt.bucket_mib, reduce = opt.reduce }
 end
 if opt.recompute == "full" then asked[#asked + 1] = o.strategy.recompute {} end
 if opt.recompute == "selective" then
   asked[#asked + 1] = o.strategy.recompute { kinds = { "gelu", "swiglu", "layernorm", "rmsnorm", "attention" } }
 end
-asked[#asked + 1] = strategies.data { axis = { "dp", "co", "cp" }, bucket_mib = opt.bucket_mib, reduce = opt.reduce }
+asked[#asked + 1] = strategies.data {
+  axis = { "dp", "ep", "co", "cp" }, bucket_mib = opt.bucket_mib, reduce = opt.reduce,
+}
 program:parallel(asked)
 program:compile()

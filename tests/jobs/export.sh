@@ -40,13 +40,27 @@ imported again whole
 exported again twice
 same twice whole "an export of an export"
 
-for name in gpt2 llama_old mistral qwen2 qwen3; do
+for name in gpt2 llama_old mistral qwen2 qwen2_moe qwen3 qwen3_moe; do
     imported "run_$name" "$fixtures/$name"
     exported "run_$name" "$name"
     same "$name" "$fixtures/$name" "$name: the export is not what was imported"
 done
 $look keys llama_old config.json rope_theta=500.0 'rope_scaling={"factor": 2.5, "type": "linear"}' \
     'rope_parameters={"factor": 2.5, "rope_theta": 500.0, "rope_type": "linear"}' || fail "the old spelling"
+# Experts split over ranks come out as a tensor of each.
+imported mixed_run "$fixtures/mixtral" --set mesh.dp=2 --set mesh.tp=2 --set script.zero=3
+exported mixed_run mixed
+same mixed "$fixtures/mixtral" "mixtral of dp=2 tp=2 with ZeRO-3"
+# A dense model's block is every expert, and the mixture that comes out is one that is read.
+imported upcycled_run "$fixtures/mistral" --set script.experts=3
+grep -q "has no tensor for layers.0.mlp.gate.weight, layers.1.mlp.gate.weight: initialized" run.log ||
+    { cat run.log; fail "the routers are not named"; }
+exported upcycled_run upcycled
+$look keys upcycled config.json 'model_type="mixtral"' num_local_experts=3 num_experts_per_tok=2 sliding_window=5 ||
+    fail "config.json of a mixture made of a dense model"
+imported upcycled_again upcycled
+exported upcycled_again upcycled_twice
+same upcycled_twice upcycled "a mixture made of a dense model, read again"
 imported bare_run "$fixtures/gpt2_bare"
 exported bare_run bare --dtype bf16
 $look types bare BF16 28 && $look keys bare config.json 'architectures=["GPT2LMHeadModel"]' 'dtype="bfloat16"' ||

@@ -16,7 +16,7 @@ model() {
         --set train.sequences_per_step=4 --set train.steps="$steps" --set script.lr=1e-3 --set run.timeout_s=20 "$@"
 }
 
-for name in gpt2 gpt2_bare llama llama_old mistral qwen2 qwen3; do
+for name in gpt2 gpt2_bare llama llama_old mistral mixtral qwen2 qwen2_moe qwen3 qwen3_moe; do
     $orrery check "$hf" --set checkpoint.load="$folder/$name" --set data.path= --set data.tokens_per_sequence=12 \
         --set train.sequences_per_step=4 --set train.steps=3 > check.log 2>&1 || { cat check.log; fail "check $name"; }
 done
@@ -74,6 +74,10 @@ spoilt && sed -i 's/"vocab_size": 38/"vocab_size": 40/' bad/config.json
 refused 'tensor model.embed_tokens.weight is bf16[38,18], expected [40,18]' model out bad 1
 spoilt && sed -i 's/"rope_type": "llama3"/"rope_type": "longrope"/' bad/config.json
 refused 'bad/config.json: rope_parameters.rope_type = "longrope"' model out bad 1
+rm -rf bad && cp -r "$folder/qwen2_moe" bad && chmod -R u+w bad
+sed -i 's/"num_experts": 4/"num_experts": 6/' bad/config.json
+refused 'bad: no tensor "model.layers.1.mlp.experts.4.gate_proj.weight"|experts.gate.weight|needs 6|files have 4' \
+    model out bad 1
 printf 'version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 14000\n' > pointer
 spoilt && cp pointer bad/model-00001-of-00004.safetensors
 refused 'bad/model-00001-of-00004.safetensors is a pointer of Git LFS|git lfs pull' model out bad 1

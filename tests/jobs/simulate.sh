@@ -200,3 +200,35 @@ assert len(choices) > 3 and all(c["dp"] * c["samples"] * 2 == 32 for c in choice
     fail "a choice has other microbatches than the script gives"
 refused 2 "no such option" $orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" --keep colour
 refused 2 "too few" $orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" --ranks 1000
+
+# Experts: the load decides how many rows their GEMMs have; plan searches an ep that divides experts and ranks.
+moe=(--set 'script.model="mixtral"' --set script.experts=6 --set script.capacity=2.0)
+for load in 1 1.5 2 9; do
+    simulate "${moe[@]}" --imbalance $load --json > load$load.json || fail "no forecast of a load of $load"
+done
+simulate "${moe[@]}" --json > full.json || fail "no forecast of experts"
+less "$(value step_s load1.json)" "$(value step_s load1.5.json)" &&
+    less "$(value step_s load1.5.json)" "$(value step_s load2.json)" || fail "a larger load costs nothing"
+for load in 2 9; do
+    [ "$(value step_s load$load.json)" = "$(value step_s full.json)" ] ||
+        fail "a load of $load fills all slots, and does not cost what full slots cost"
+done
+simulate "${moe[@]}" --imbalance 4 |
+    grep -q "^imbalance   4 times the mean load fills 100.0 % of an expert's slots, 49.9 % of its tokens find none" ||
+    fail "the load is not reported"
+refused 2 "no matrix products of experts" simulate --imbalance 1.5
+refused 2 "expected a number from 1 to 1000000" simulate "${moe[@]}" --imbalance 0.5
+plan "${moe[@]}" --keep schedule,recompute,sequence,samples --most-pp 1 --most-tp 1 --json > moe.json ||
+    fail "no plan of experts"
+python3 - << 'CHECK' || fail "the search of ep"
+import json
+choices = json.load(open("moe.json"))["choices"]
+assert {choice["ep"] for choice in choices} == {1, 2}, choices     # 8 ranks, 6 experts
+for choice in choices:
+    assert choice["dp"] * choice["ep"] == 8 and "mesh.ep=%d" % choice["ep"] in choice["sets"], choice
+by = {(choice["ep"], choice["zero"]): choice for choice in choices}
+assert by[2, 1]["memory_bytes"] < by[1, 1]["memory_bytes"], by
+CHECK
+plan "${moe[@]}" --keep schedule,recompute,sequence,samples,zero --most-pp 1 --most-tp 1 --most-ep 1 |
+    grep -q "^ *step s .* dp   ep   cp" || fail "the plan's table has no ep"
+refused 2 "mesh.ep = 2: the search cannot vary it" plan --set mesh.ep=2 --set mesh.dp=1

@@ -1,5 +1,5 @@
 --- nn.moe in other ops: every expert computes every token, and choices are made by counting how many are larger. It has
--- no ids and no slots. Options, params and result as nn.moe, without overflow, std and router_bias.
+-- no ids and no slots. Options, params and result as nn.moe, without overflow, balance and std.
 -- Shapes: B batch, T seq, C embed, P parts, N tokens of a part, E experts, M mlp.
 local o, nn = require "orrery", require "orrery.nn"
 
@@ -22,12 +22,12 @@ return function(x, c)
   local batch, seq, embed = table.unpack(x.shape)
   local parts, groups = c.parts or 1, c.groups or 1
   local tokens, count = seq // parts, c.experts
-  local function param(name, ...)
-    local shape = { ... }
-    return nn.scope(name, function() return nn.param { name = "weight", shape = shape } end)
-  end
+  local function param(name, ...) return nn.scope(name, nn.param, { name = "weight", shape = { ... } }) end
+  local function bias(name, ...) return nn.scope(name, nn.param, { name = "bias", shape = { ... } }) end
   local E, C, M = { "experts", count }, { "embed", embed }, { "mlp", c.mlp }
-  local logits = x:matmul(param("gate", C, { "router", count })):reshape { batch, parts, tokens, count }
+  local logits = x:matmul(param("gate", C, { "router", count }))
+  if c.router_bias then logits = logits + bias("gate", { "router", count }) end
+  logits = logits:reshape { batch, parts, tokens, count }
   local function scored(y) return c.scores == "sigmoid" and y:sigmoid() or y:softmax() end
   local by = c.first == "top_k" and logits or scored(logits)
   local choice = c.correction and by + c.correction:reshape { count } or by
@@ -57,13 +57,19 @@ return function(x, c)
   end
   weight = (weight * before:less(slots):cast "f32"):reshape { "batch", { "seq", seq }, count }
   local y
-  local gate, up, down = nn.scope("experts", function()
-    return param("gate", E, C, M), param("up", E, C, M), param("down", E, M, C)
-  end)
   for e = 0, count - 1 do
-    local function of(w, from, to) return w:slice { dim = 1, start = e, size = 1 }:reshape { from, to } end
-    local h = x:matmul(of(gate, C, M)):silu() * x:matmul(of(up, C, M))
-    local part = h:matmul(of(down, M, C)) * weight:slice { dim = 3, start = e, size = 1 }
+    local function product(h, name, from, to)
+      local function of(w, ...) return w:slice { dim = 1, start = e, size = 1 }:reshape { ... } end
+      h = h:matmul(of(param(name, E, from, to), from, to))
+      return c.bias and h + of(bias(name, E, to), to) or h
+    end
+    local part = nn.scope("experts", function()
+      local gate, up = product(x, "gate", C, M), product(x, "up", C, M)
+      if not c.limit then return product(gate:silu() * up, "down", M, C) end
+      local low = (up * -1 - c.limit):relu() + up                        -- at least -limit
+      gate, up = gate - (gate - c.limit):relu(), low - (low - c.limit):relu()
+      return product(gate / ((gate * -1.702):exp() + 1) * (up + 1), "down", M, C)
+    end) * weight:slice { dim = 3, start = e, size = 1 }
     y = y and y + part or part
   end
   if c.shared then

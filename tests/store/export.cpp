@@ -34,6 +34,8 @@ std::vector<Variable> spread(const Mesh& mesh) {
     for (const char* name : {"q", "k", "v"}) add(name, {12, 6}, {{"tp", 1}});
     for (const char* name : {"q.b", "k.b", "v.b"}) add(name, {6}, {{"dp", 0}});
     add("norm", {12}, {});
+    add("even", {3, 2, 4}, {{"tp", 2}});
+    add("odd", {3, 2, 4}, {{"dp", 1}});
     add("gate", {4, 6, 8}, {{"tp", 0}, {"dp", 2}});
     add("up", {4, 6, 8}, {{"tp", 2}});
     add("down", {4, 8, 6}, {{"dp", 0}});
@@ -62,6 +64,11 @@ PublishedRecord record() {
         fused.transpose = true;
         fused.dim = 1, fused.start = 8 * i, fused.size = 8;
         out.params.push_back(fused);
+    }
+    for (int64_t i = 0; i < 2; ++i) {  // elements of two params in turn
+        WeightSource mixed = source(i == 0 ? "even" : "odd", "mixed");
+        mixed.dim = 2, mixed.start = i, mixed.size = 4, mixed.stride = 2;
+        out.params.push_back(mixed);
     }
     for (const std::string name : {"down", "down.b"}) {  // a tensor for each expert
         WeightSource stacked = source(name, "experts.*." + name);
@@ -132,7 +139,12 @@ void check_all(const WeightFiles& files) {
     }
     CHECK(read(files, "experts.gate_up") == bits_of(fused));
     CHECK(files.tensor("experts.gate_up").type.shape == Shape{4, 16, 6});
-    CHECK(files.tensors().size() == 14);
+    std::vector<float> mixed;
+    for (size_t i = 0; i < 24; ++i)
+        for (const char* name : {"even", "odd"}) mixed.push_back(saved(name)[i]);
+    CHECK(read(files, "mixed") == bits_of(mixed));
+    CHECK(files.tensor("mixed").type.shape == Shape{3, 2, 8});
+    CHECK(files.tensors().size() == 15);
 }
 
 std::string text_of_file(const std::filesystem::path& path) {
@@ -169,8 +181,8 @@ TEST_CASE("an export has every element where it belongs, whatever the mesh, the 
             if (block == 100) options.file_bytes = 900;
             const std::string out = at.out(std::to_string(block));
             const Exported told = export_checkpoint(*at.store, at.manifest, record(), out, options);
-            CHECK(told.tensors == 14);
-            CHECK(told.elements == 2 * 210 + 12 + 216 + 18 + 3 * 192 + 24);
+            CHECK(told.tensors == 15);
+            CHECK(told.elements == 2 * 210 + 12 + 216 + 18 + 3 * 192 + 24 + 48);
             CHECK(told.files == (block == 100 ? 6 : 1));
             const WeightFiles files(out);
             check_all(files);
@@ -193,7 +205,7 @@ TEST_CASE("raw exports have the params, whole, under their own names") {
     options.raw = true;
     export_checkpoint(*at.store, at.manifest, record(), at.out(), options);
     const WeightFiles files(at.out());
-    CHECK(files.tensors().size() == 13);
+    CHECK(files.tensors().size() == 15);
     for (const char* name : {"table", "head", "q", "k.b", "norm", "down"})
         CHECK(read(files, name) == bits_of(saved(name)));
     CHECK(files.tensor("head").type.shape == Shape{10, 24});
@@ -222,6 +234,9 @@ TEST_CASE("an export that fails leaves nothing") {
     wanted = record();
     wanted.params.erase(wanted.params.begin() + 6);  // the piece in the middle
     CHECK_THAT(said(wanted), Contains("the params of tensor attn.bias do not cover it exactly once"));
+    wanted = record();
+    std::erase_if(wanted.params, [](const WeightSource& one) { return one.param == "odd"; });
+    CHECK_THAT(said(wanted), Contains("the params of tensor mixed do not cover it exactly once"));
     wanted = record();
     wanted.params[0].rows = 25;
     CHECK_THAT(said(wanted), Contains("param table is f32[24,10]") && Contains("embed.weight"));

@@ -59,6 +59,7 @@ TEST_CASE("nn.moe and its gradients are those of experts that compute every toke
         {", top_k = 2, groups = 2, top_groups = 1, capacity = 1", true},
         {", top_k = 1, correction = fixed, shared = 9", true},
         {", top_k = 2, shared = 4, shared_gate = true", true},
+        {", top_k = 2, router_bias = true, first = 'top_k', bias = true, limit = 0.02", true},
     };
     for (const Case& c : cases) {
         INFO(c.options);
@@ -99,6 +100,24 @@ TEST_CASE("FLOPs and active parameters of a mixture are those of the experts tha
           2 * tokens * (2 * in + 3 * gate) + 2 * (2 * 6 * 2) * 3 * expert);  // 2 slots of 6 experts in 2 sequences
 }
 
+TEST_CASE("when all tokens choose one expert, all but its slots are dropped") {
+    const Program program = mixture("o.nn.moe", ", top_k = 2, capacity = 1.5");
+    const auto values = test::evaluate(program, [](const Value& value, ValueId id) {
+        test::Array array = test::fill_small(value, id);
+        if (value.name == "gate.weight") std::fill_n(array.f64(), array.type.count(), 0.0);  // ties: experts 0 and 1
+        return array;
+    });
+    const Op* assign = first(program, "assign_slots");
+    REQUIRE(assign);
+    const test::Array& slots = values[static_cast<size_t>(assign->outputs[0])];
+    const test::Array& load = values[static_cast<size_t>(assign->outputs[1])];
+    for (int64_t group = 0; group < 2; ++group) {
+        for (int64_t e = 0; e < 6; ++e) CHECK(load.i32_at(group * 6 + e) == (e < 2 ? 12 : 0));
+        for (int64_t i = 0; i < 24; ++i)  // 1.5 * 12 * 2 / 6 = 6 slots of an expert
+            CHECK(slots.i32_at(group * 24 + i) == (i / 2 < 6 ? i % 2 * 6 + i / 2 : -1));
+    }
+}
+
 TEST_CASE("nn.moe says what to do about options that do not fit") {
     const auto refused = [](const std::string& options, const std::string& words) {
         INFO(options);
@@ -116,5 +135,6 @@ TEST_CASE("nn.moe says what to do about options that do not fit") {
     refused(", top_k = 2, drop = 'late'", "drop = late: expected \"position\" or \"weight\"");
     refused(", top_k = 2, overflow = 'grow'", "overflow = grow: expected \"drop\"");
     refused(", top_k = 2, shared_gate = true", "shared_gate without shared, the width of the shared experts");
+    refused(", top_k = 2, limit = -1", "limit = -1: expected a number above 0");
     refused(", top_k = 2, expert = 2", "nn.moe has no option expert; it has experts, top_k");
 }

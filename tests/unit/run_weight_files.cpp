@@ -258,3 +258,59 @@ TEST_CASE("a param of experts is read from a tensor of each, from one of all, or
     CHECK_THAT(said(by_expert), Contains("no tensor \"model.experts.0.w\""));
     CHECK(said(by_expert + ", fresh = { 'w', 'v' }") == "");
 }
+
+TEST_CASE("params that alternate in a tensor are read from it, and a state of o.state as a param") {
+    const Folder folder("weights_interleaved");
+    std::vector<float> mixed(2 * 3 * 8);
+    for (size_t i = 0; i < mixed.size(); ++i) mixed[i] = static_cast<float>(i);
+    folder.tensors("model.safetensors",
+                   {{"mixed", {mixed.data(), DType::f32, {2, 3, 8}}}, {"bias", {mixed.data(), DType::f32, {3}}}});
+    const auto host_of = [&](const std::string& weights) {
+        auto host = std::make_unique<FakeHost>();
+        run_script_text(
+            "local o = require 'orrery'\n"
+            "local p = o.trace('m', { x = o.array('f32', { { 'batch', 1 } }) }, function(b)\n"
+            "  local function param(name)\n"
+            "    return o.param { name = name, shape = { { 'experts', 2 }, { 'in', 3 }, { 'out', 4 } } }:sum()\n"
+            "  end\n"
+            "  local bias = o.state { name = 'bias', shape = { { 'in', 3 } } }\n"
+            "  bias:next(bias)\n"
+            "  return b.x:sum() * param('even') * param('odd') * bias:sum(), b.x:sum()\nend)\n"
+            "p:train_with(o.optim.sgd {})\n"
+            "p:weights { " +
+                weights + " }\np:compile()\n",
+            "a.lua", "", *host);
+        return host;
+    };
+    const auto part = [](const std::string& name, int index, const std::string& more = "interleaved = true") {
+        return "{ param = '" + name + "', tensor = 'mixed', part = { 3, " + std::to_string(index) + ", 2 }, " + more +
+               " }, ";
+    };
+    const auto host = host_of(part("even", 1) + part("odd", 2) + "{ param = 'bias' }");
+    const Program& program = host->experiment->train();
+    const PublishedWeights& table = host->experiment->recipe->weights;
+    CHECK(check_weights(program, folder.path, table).empty());
+    CHECK(table.sources.size() == 3);
+    const WeightFiles files(folder.path);
+    for (const size_t odd : {size_t{0}, size_t{1}}) {
+        const Value& param = program.value(*program.find(odd ? "odd" : "even"));
+        CHECK(read_weights(files, param, table.sources[odd], {1, 1, 1}, {1, 2, 2}) ==
+              std::vector<float>{mixed[24 + 8 + 2 + odd], mixed[24 + 8 + 4 + odd], mixed[24 + 16 + 2 + odd],
+                                 mixed[24 + 16 + 4 + odd]});
+    }
+    const auto said = [&](const std::string& weights) -> std::string {
+        try {
+            const auto other = host_of(weights);
+            check_weights(other->experiment->train(), folder.path, other->experiment->recipe->weights);
+        } catch (const Error& problem) {
+            return problem.what();
+        }
+        return "";
+    };
+    CHECK_THAT(said(part("even", 1) + part("odd", 2)), Contains("the model has no param for 1 of its 2 tensors: bias"));
+    CHECK_THAT(said(part("even", 1) + part("odd", 1) + "{ param = 'bias' }"),
+               Contains("tensor mixed is [2,3,8], but params are read from 1 to 4 of 8 along dim 3"));
+    CHECK_THAT(said(part("even", 1) + part("odd", 2, "") + "{ param = 'bias' }"),
+               Contains("tensor mixed is split along"));
+    CHECK_THAT(said("{ param = 'even', interleaved = true }"), Contains("even is interleaved without a part"));
+}

@@ -78,10 +78,10 @@ TEST_CASE("expert loads: the rows of an expert are its part of the choices, up t
         CHECK(counted->rows(1.125) == 9);
         CHECK(counted->rows(7) == 10);
     }
-    CHECK(found == 5);  // two products and their gradients, but for that of the input
+    CHECK(found == 5);  // two GEMMs and their gradients, but for that of the input
 }
 
-TEST_CASE("expert loads: all products of experts have the rows of their load, and nothing else changes") {
+TEST_CASE("expert loads: all GEMMs of experts have the rows of their load, and nothing else changes") {
     const Model model = mixture(10);
     for (const Mesh& mesh : {Mesh(), Mesh({{"dp", 2}})}) {
         Model marked = model;
@@ -92,7 +92,7 @@ TEST_CASE("expert loads: all products of experts have the rows of their load, an
         const ExpertLoads even = with_expert_loads(plan, 1);
         CHECK(rows_of(even.plan, after) == std::multiset<int64_t>{8, 8, 8, 8, 8});
         CHECK(before == after);
-        CHECK(even.products == 5);
+        CHECK(even.launches == 5);
         CHECK(even.slots == Approx(0.8));
         CHECK(even.dropped == 0);
         CHECK(even.plan.fingerprint == for_prices_alone);
@@ -106,5 +106,5 @@ TEST_CASE("expert loads: all products of experts have the rows of their load, an
 
 TEST_CASE("expert loads: a program without experts has none") {
     const ExpertLoads none_at_all = with_expert_loads(made(mlp(4, 8, 16), Mesh()), 1);
-    CHECK(none_at_all.products == 0);
+    CHECK(none_at_all.launches == 0);
 }

@@ -48,7 +48,7 @@ TEST_CASE("kernel prices: a product that fills whole waves takes its flops over 
     CHECK(prices.seconds(product(2560, 4096, 1280)) == Approx(2.0 * 2560 * 4096 * 1280 / 100e12));
 }
 
-TEST_CASE("kernel prices: experts' products are one for each expert, with the rows of all groups") {
+TEST_CASE("kernel prices: GEMMs of experts are one for each expert, with the rows of all groups") {
     const KernelPrices prices(round_rates(), free_software());
     const auto of = [](DType type, std::vector<Shape> shapes) {
         std::vector<TensorType> all;
@@ -73,7 +73,7 @@ TEST_CASE("kernel prices: experts' products are one for each expert, with the ro
     dw.outputs = of(DType::f32, {{10, 512, 1280}});
     work = work_of(dw);
     CHECK(std::vector{work.batch, work.m, work.n, work.k} == std::vector{10.0, 512.0, 1280.0, 2560.0});
-    // A batch of products, and leading dims that share a matrix, are what they were.
+    // A batch of GEMMs, and leading dims that share a matrix, are what they were.
     KernelSpec batch{"matmul", {}, of(DType::bf16, {{4, 10, 64, 32}, {4, 10, 32, 16}}), {}};
     work = work_of(batch);
     CHECK(std::vector{work.batch, work.m, work.n, work.k} == std::vector{40.0, 64.0, 16.0, 32.0});

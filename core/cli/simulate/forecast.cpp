@@ -90,7 +90,7 @@ Cluster read_cluster(const std::string& path, int64_t nodes) {
 std::optional<ExpertLoads> loads_of(const Plan& plan, const SimulateCommand& command) {
     if (command.imbalance == 0) return std::nullopt;
     ExpertLoads made = with_expert_loads(plan, command.imbalance);
-    if (made.products == 0)
+    if (made.launches == 0)
         throw Error(fmt::format("--imbalance {}: the program has no matrix products of experts' slots\n  leave "
                                 "--imbalance out, or simulate a script with nn.moe",
                                 command.imbalance),

@@ -32,9 +32,15 @@ public:
         for (const auto& [param, grad] : program.grads()) ++readers_[grad];
     }
 
-    /// The all_reduce that makes the input of this one, over another axis with the same reduction, or none.
+    /// Whether an op is of a kind that can be joined over several axes.
+    static bool joins(const Op& op) {
+        return collective_of(op) == Opcode::all_reduce || collective_of(op) == Opcode::all_to_all;
+    }
+
+    /// The all_reduce or all_to_all that makes the input of this one, over another axis with the same reduction, or
+    /// none.
     OpId before(const Op& op) const {
-        if (collective_of(op) != Opcode::all_reduce) return none;
+        if (!joins(op)) return none;
         const OpId maker = program_.value(op.inputs[0]).op;
         if (maker == none) return none;
         const Op& first = program_.op(maker);
@@ -42,10 +48,12 @@ public:
         return same && axis_of(first) != axis_of(op) ? maker : none;
     }
 
-    /// The reason why two consecutive all-reduces cannot be one, whatever their transports are; "" if they can.
+    /// The reason why two consecutive collectives cannot be one, whatever their transports are; "" if they can.
     std::string why_apart(const Op& first, const Op& then) const {
         if (readers_[then.inputs[0]] > 1)
-            return fmt::format("the sum over {} alone is needed as well", first.attributes.text("axis"));
+            return fmt::format("the {} over {} alone is needed as well",
+                               collective_of(first) == Opcode::all_reduce ? "sum" : "result",
+                               first.attributes.text("axis"));
         if (first.phase != then.phase) return "they belong to different phases";
         if (first.stage != then.stage) return "they belong to different stages";
         if (first.attributes.text("keep") != then.attributes.text("keep")) return "they are kept for different times";
@@ -84,12 +92,12 @@ public:
     }
 
 private:
-    /// Finds the longest sequences of all-reduces that could be one message if their axes allow it.
+    /// Finds the longest sequences of collectives that could be one message if their axes allow it.
     void find_chains() {
         std::map<OpId, size_t> ends;
         for (OpId id = 0; id < std::ssize(program_.ops); ++id) {
             const Op& op = program_.ops[id];
-            if (collective_of(op) != Opcode::all_reduce) continue;
+            if (!Chains::joins(op)) continue;
             const OpId before = chains_.before(op);
             const auto known = before == none ? ends.end() : ends.find(before);
             if (known == ends.end() || !chains_.why_apart(program_.op(before), op).empty()) {
@@ -110,6 +118,8 @@ private:
         for (const OpId id : chain) axes.push_back(chains_.axis_of(program_.op(id)));
         const std::vector<AxisId> joined = join_axes(mesh_, carriers_, axes);
         if (joined.size() == chain.size()) return;
+        const bool moves = collective_of(program_.op(chain.front())) == Opcode::all_to_all;
+        if (moves && joined.size() > 1) return;  // the axes leave their dims in this order alone
         std::vector<Op> ops;
         for (const AxisId axis : joined) ops.push_back(one(chain, axis));
         link(chain, joined, ops);
@@ -117,7 +127,7 @@ private:
         for (size_t k = 1; k < chain.size(); ++k) made_[chain[k]] = {};
     }
 
-    /// The all_reduce over the joined axis. It is the first op of the sequence, with the cause of the last one.
+    /// The collective over the joined axis. It is the first op of the sequence, with the cause of the last one.
     Op one(const std::vector<OpId>& chain, AxisId axis) const {
         Op op = program_.op(chain.front());
         const Op& last = program_.op(chain.back());
@@ -125,8 +135,9 @@ private:
         if (const std::string cause = last.attributes.text("cause"); !cause.empty()) op.attributes.set("cause", cause);
         if (op.attributes.has("sends")) {
             const int64_t bytes = local_bytes(program_, last.outputs[0], mesh_), n = mesh_.size(axis);
-            op.attributes.set("sends", 2 * bytes * (n - 1) / n);
+            op.attributes.set("sends", (collective_of(op) == Opcode::all_reduce ? 2 : 1) * bytes * (n - 1) / n);
         }
+        for (const char* dim : {"from", "to"}) op.attributes.erase(dim);  // the layouts say it for each axis
         return op;
     }
 
@@ -180,8 +191,10 @@ public:
         sent_.resize(program_.values.size());
         for (const Op& op : program_.ops) {
             const OpDef& def = op_def(op.kind);
-            if (def.collective == Opcode::all_reduce || def.collective == Opcode::reduce_scatter ||
-                def.collective == Opcode::all_gather) {
+            if (def.collective == Opcode::all_to_all) {
+                if (const OpId before = chains_.before(op); before != none) add(program_.op(before), op);
+            } else if (def.collective == Opcode::all_reduce || def.collective == Opcode::reduce_scatter ||
+                       def.collective == Opcode::all_gather) {
                 look_at(op);
                 sent_of(op.outputs[0]) = {{{op.kind, chains_.axis_of(op)}, 1}};
             } else if (def.moves != Moves::no) {  // ops that pack several values into a message
@@ -304,6 +317,7 @@ std::string apart_text(const std::vector<ApartAxes>& apart) {
     const auto verb = [](const std::string& kind) {
         const auto moved = op_def(kind).collective;
         return moved == Opcode::all_gather       ? "gathered"
+               : moved == Opcode::all_to_all     ? "exchanged"
                : moved == Opcode::reduce_scatter ? "reduce-scattered"
                                                  : "summed";
     };

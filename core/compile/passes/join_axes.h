@@ -22,12 +22,18 @@ std::string why_apart(const Mesh& mesh, const AxisCarriers& carriers, AxisId a, 
 /// Groups axes that can share a message. Returns one joined axis per group, in the order of the first axis of each.
 std::vector<AxisId> join_axes(const Mesh& mesh, const AxisCarriers& carriers, const std::vector<AxisId>& axes);
 
-/// Replaces consecutive all-reduces of one value over several axes by one over the joined axis. For N ranks in all,
-/// each sends 2 S (N-1)/N instead of 2 S (P-1)/P per axis of P ranks. The axes must have the same transport and no
-/// all_reduce in [collectives]; nothing else may read the value between. The new op replaces the first one. Linear.
+/// Replaces consecutive all-reduces, or all-to-alls, of one value over several axes by one over the joined axis. For N
+/// ranks in all, each sends 2 S (N-1)/N instead of 2 S (P-1)/P per axis of P ranks. The axes must have the same
+/// transport and no all_reduce in [collectives]; nothing else may read the value between. The new op replaces the first
+/// one. Linear.
 ///
 ///     %7 = all_reduce %6 {axis=rep}  dp:P(sum) rep:R
 ///     %8 = all_reduce %7 {axis=dp}   dp:R rep:R        ->   %8 = all_reduce %6 {axis=rep+dp}  dp:R rep:R
+///
+/// All-to-alls are joined the same way: each rank sends S (N-1)/N for S bytes of its block.
+///
+///     %7 = all_to_all %6 {axis=cp,from=1,to=2}  dp:S(0) cp:S(2)
+///     %8 = all_to_all %7 {axis=dp,from=0,to=2}  cp:S(2) dp:S(2)  ->  %8 = all_to_all %6 {axis=dp+cp}  cp:S(2) dp:S(2)
 void join_axes(Program& program, const Mesh& mesh, const AxisCarriers& carriers);
 
 /// Values that are sent over one axis, then over another, for a report: why one message cannot cover both axes.

@@ -305,6 +305,13 @@ private:
                versions_.program.value(op.inputs[0]).role == Role::param;
     }
 
+    /// Whether a value has the ids of rows that the op picks. They stay where they are: on ranks that each read all
+    /// ids, an op would make rows of all ranks, of which the sum is then scattered.
+    static bool picks_rows(const FactorRule& rule, const Value& value) {
+        return value.role == Role::temporary && !is_float(value.type.dtype) &&
+               std::ranges::any_of(rule.factors, [](const Factor& f) { return f.kind == Factor::Kind::index; });
+    }
+
     Assignment decide(const Op& op, const FactorRule& rule) {
         const int fragment = Versions::fragment_of(op);
         const bool at_rest = op.phase == Phase::update || casts_param(op);
@@ -315,7 +322,7 @@ private:
             Candidate candidate{&value.type,
                                 at_rest && value.role == Role::param ? &value.layout : &held.preferred,
                                 {},
-                                held.pinned,
+                                held.pinned || picks_rows(rule, value),
                                 held.source >= 0};
             for (size_t i = 0; i < held.versions.size(); ++i)
                 if (versions_.usable(held, i, fragment))

@@ -55,7 +55,8 @@ std::vector<OpDef> collective_ops() {
         collective("all_reduce", Opcode::all_reduce, {reduce}),
         collective("all_gather", Opcode::all_gather, {dim("dim")}),
         collective("reduce_scatter", Opcode::reduce_scatter, {dim("dim"), reduce}),
-        collective("all_to_all", Opcode::all_to_all, {dim("from"), dim("to")}),
+        // Over a joined axis the layouts of its input and output say from which dim to which each axis moves.
+        collective("all_to_all", Opcode::all_to_all, {integer("from"), integer("to")}),
         shard,
         transfer(),
         stage_sum(),

@@ -125,24 +125,24 @@ int overflow(lua_State* L) {
 }
 
 /// Takes the results NAME:0, NAME:1, ... out of the program and returns their sum; none if there are none.
-ValueId sum_of(lua_State* L, Tape& tape, std::string_view name) {
+ValueId sum_of(Tape& tape, std::string_view name, const Origin& origin) {
     const std::string prefix = fmt::format("{}:", name);
     std::vector<Result>& results = tape.program->results;
     ValueId sum = none;
     for (const Result& result : results) {
         if (!result.name.starts_with(prefix)) continue;
-        sum = sum == none ? result.value : tape.builder.one("add", {sum, result.value}, {}, where(L));
+        sum = sum == none ? result.value : tape.builder.one("add", {sum, result.value}, {}, origin);
     }
     std::erase_if(results, [&](const Result& result) { return result.name.starts_with(prefix); });
-    if (sum != none) tape.builder.result(name, sum, where(L));
+    if (sum != none) tape.builder.result(name, sum, origin);
     return sum;
 }
 
 }  // namespace
 
-ValueId sum_overflow(lua_State* L, Tape& tape) {
-    sum_of(L, tape, below_name);
-    return sum_of(L, tape, overflow_name);
+ValueId sum_overflow(Tape& tape, const Origin& origin) {
+    sum_of(tape, below_name, origin);
+    return sum_of(tape, overflow_name, origin);
 }
 
 void open_capacity(lua_State* L) {

@@ -5,7 +5,7 @@ namespace orrery::lua {
 
 /// Adds the overflows that o.overflow has recorded, at the start of an optimizer's tape, and makes them the results
 /// overflow_name and below_name. Returns the first one, f32[], above 0 if the step overflows; none if there is none.
-ValueId sum_overflow(lua_State* L, Tape& tape);
+ValueId sum_overflow(Tape& tape, const Origin& origin);
 
 /// Adds the functions capacity and overflow to the table on the stack.
 void open_capacity(lua_State* L);

@@ -15,8 +15,11 @@ namespace orrery::lua {
 namespace {
 
 /// part = { dim, index, count }: the stored tensor consists of `count` equal pieces along dim, and the param is one.
+/// interleaved: the pieces are interleaved along dim, of each `count` elements the param has the index-th.
 void read_part(lua_State* L, Fields& fields, const Program& program, WeightSource& source) {
     const std::vector<int64_t> part = fields.integers("part");
+    const bool interleaved = fields.flag("interleaved").value_or(false);
+    if (part.empty() && interleaved) fail(L, fmt::format("weights: {} is interleaved without a part", source.param));
     if (part.empty()) return;
     const Shape shape = source.stored_shape(program.value(*program.find(source.param)).type.shape);
     const auto rank = static_cast<int64_t>(shape.size());
@@ -25,7 +28,8 @@ void read_part(lua_State* L, Fields& fields, const Program& program, WeightSourc
         fail(L, fmt::format("weights: part of {} must be {{ dim, index, count }}, counted from 1", source.param));
     source.dim = static_cast<int>(part[0] - 1);
     source.size = shape[static_cast<size_t>(source.dim)];
-    source.start = (part[1] - 1) * source.size;
+    source.start = (part[1] - 1) * (interleaved ? 1 : source.size);
+    if (interleaved) source.stride = part[2];
 }
 
 /// padded = { dim, count }: the stored tensor's size along dim is `count`; the param is larger and padded with zeros.
@@ -90,6 +94,10 @@ PublishedWeights check_weights(lua_State* L, int index, const Program& program) 
     const Origin origin = where(L);
     std::vector<std::string> params;
     for (const ValueId id : program.params()) params.push_back(program.value(id).name);
+    std::vector<std::string> known = params;  // with states that belong to no param
+    for (const Value& value : program.values)
+        if (value.role == Role::state && value.of == none && value.type.dtype == DType::f32)
+            known.push_back(value.name);
     std::set<std::string> named;
     PublishedWeights out;
     Fields beside(L, index, "weights");
@@ -110,8 +118,8 @@ PublishedWeights check_weights(lua_State* L, int index, const Program& program) 
         source.origin = origin;
         source.param = fields.text("param").value_or("");
         source.transpose = fields.flag("transpose").value_or(false);
-        if (std::ranges::find(params, source.param) == params.end())
-            fail(L, fmt::format("weights: no param {}{}", quote(source.param), choices("known", source.param, params)));
+        if (std::ranges::find(known, source.param) == known.end())
+            fail(L, fmt::format("weights: no param {}{}", quote(source.param), choices("known", source.param, known)));
         if (!named.insert(source.param).second) fail(L, fmt::format("weights: {} is named twice", source.param));
         source.fresh = is_fresh(source.param);
         read_names(L, fields, program, source);

@@ -151,7 +151,7 @@ Program record_update(lua_State* L, const Traced& traced, Program program) {
         }
     } current{state};
     state.tape = tape;
-    tape->overflow = sum_overflow(L, *tape);
+    tape->overflow = sum_overflow(*tape, traced.recipe.train_origin);
     lua_rawgeti(L, LUA_REGISTRYINDEX, traced.optimizer);
     push_update(L, tape);
     call_for(L, 1, 0, traced.recipe.train_origin);

@@ -68,6 +68,47 @@ bool contiguous(const Shape& shape, size_t dim) {
     return std::all_of(shape.begin(), shape.begin() + dim, [](int64_t n) { return n == 1; });
 }
 
+/// Whether a permutation changes the order of elements in memory.
+bool moves(const Shape& shape, const std::vector<int64_t>& perm) {
+    int64_t last = -1;
+    for (const int64_t dim : perm) {
+        if (shape[dim] == 1) continue;
+        if (dim < last) return true;
+        last = dim;
+    }
+    return false;
+}
+
+std::vector<int64_t> inverse(const std::vector<int64_t>& perm) {
+    std::vector<int64_t> out(perm.size());
+    for (size_t i = 0; i < perm.size(); ++i) out[perm[i]] = i;
+    return out;
+}
+
+/// A local block with a dim for each of `axes`, in front of the dim that the axis splits in `layout`.
+struct Blocks {
+    Shape shape;
+    std::vector<int64_t> to_front;  ///< permutation: the dims of the axes in the given order, then the others
+
+    Blocks(const Shape& local, const Layout& layout, const std::vector<AxisId>& axes, const Mesh& mesh) {
+        std::vector<int64_t> places(axes.size()), others;
+        for (size_t dim = 0; dim < local.size(); ++dim) {
+            int64_t rest = local[dim];
+            for (const AxisId axis : layout.splits()[dim]) {
+                const auto found = std::find(axes.begin(), axes.end(), axis);
+                if (found == axes.end()) continue;
+                places[found - axes.begin()] = std::ssize(shape);
+                shape.push_back(mesh.size(axis));
+                rest /= mesh.size(axis);
+            }
+            others.push_back(std::ssize(shape));
+            shape.push_back(rest);
+        }
+        to_front = std::move(places);
+        to_front.insert(to_front.end(), others.begin(), others.end());
+    }
+};
+
 Operand viewed(Operand operand, Shape shape) {
     operand.type.shape = std::move(shape);
     return operand;
@@ -462,24 +503,26 @@ void Emitter::scatter(const Step& step, const Operand& in, const Operand& out) {
     emit_collective(Opcode::reduce_scatter, step, {packed, out});
 }
 
-/// Moves a split from dim `from` to dim `to`: a member receives its block of `to`, and joins blocks along `from`.
+/// Moves axes from dims that they split to others: a member receives its block of the dims `to`, and joins blocks along
+/// the dims `from`. With axes of P and Q members, from dims 0 and 1 to dim 2:
+/// [A, B, P Q L] -> [A, B, P, Q, L] -> [P, Q, A, B, L] -> exchanged -> [P, Q, A, B, L] -> [P A, Q B, L].
 void Emitter::exchange(const Step& step, const Operand& in, Underway& message) {
     const Op& op = program().op(step.op);
-    const size_t from = op.attributes.integer("from");
-    const size_t to = op.attributes.integer("to");
-    const Operand& out = message.made;
-    const Shape split = cut(in.type.shape, to, roles_.mesh.size(roles_.axis(op)));
-    const std::vector<int64_t> out_of = to_front(split.size(), to);
+    const std::vector<AxisId>& axes = roles_.mesh.parts(roles_.axis(op));  // in the order of members
+    const Layout &before = program().value(op.inputs[0]).layout, &after = program().value(op.outputs[0]).layout;
+    const Blocks cut(in.type.shape, after, axes, roles_.mesh);
+    const Blocks whole(message.made.type.shape, before, axes, roles_.mesh);
     Operand sent = in;
-    if (!contiguous(in.type.shape, to)) {
-        sent = temporary({in.type.dtype, permuted(split, out_of)}, op.inputs[0]);
-        emit_kernel(step, transpose(out_of), {}, {viewed(in, split), sent}, 1);
+    if (moves(cut.shape, cut.to_front)) {
+        sent = temporary({in.type.dtype, permuted(cut.shape, cut.to_front)}, op.inputs[0]);
+        emit_kernel(step, transpose(cut.to_front), {}, {viewed(in, cut.shape), sent}, 1);
     }
-    const Shape blocks = permuted(split, out_of);
-    if (contiguous(out.type.shape, from)) return emit_collective(Opcode::all_to_all, step, {sent, out});
+    const Shape blocks = permuted(cut.shape, cut.to_front);
+    const std::vector<int64_t> perm = inverse(whole.to_front);
+    if (!moves(blocks, perm)) return emit_collective(Opcode::all_to_all, step, {sent, message.made});
     message.came = temporary({in.type.dtype, blocks}, op.outputs[0]);
-    message.perm = from_front(blocks.size(), from);
-    message.out = viewed(out, permuted(blocks, message.perm));
+    message.perm = perm;
+    message.out = viewed(message.made, permuted(blocks, perm));
     emit_collective(Opcode::all_to_all, step, {sent, message.came});
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <map>
 
@@ -149,6 +150,7 @@ private:
                 const size_t dim = piece.transpose ? rank - 1 : 0;
                 part.offset[dim] += row, part.shape[dim] = count;
             }
+            if (!piece.interleaved.empty()) source.shape.back() /= std::ssize(piece.interleaved);
             if (piece.index >= 0) {
                 source.offset.insert(source.offset.begin(), piece.index);
                 source.shape.insert(source.shape.begin(), 1);
@@ -161,19 +163,11 @@ private:
                      const Block& part, int64_t columns) {
         end_when_asked();
         const TensorType& type = tensors_[tensor]->type;
-        const DType stored = piece.param->type.dtype;
-        const std::span<std::byte> raw = first_of(raw_, byte_count(stored, source.shape));
-        params.read(*piece.param, source, raw);
-        const bool as_it_is = stored == type.dtype && !piece.transpose;
-        const std::span<std::byte> turned = as_it_is ? raw : first_of(turned_, byte_count(type.dtype, part.shape));
-        const int64_t lost = as_it_is ? -1
-                                      : convert(raw.data(), stored, turned.data(), type.dtype, source.count() / columns,
-                                                columns, piece.transpose);
-        if (lost >= 0)
-            throw Error(fmt::format(
-                "export: param {} has a value that overflows {}, in its block {}\n  choose another type: --dtype bf16 "
-                "or f32",
-                piece.param->name, name_of(type.dtype), source.text()));
+        std::span<std::byte> turned;
+        if (piece.interleaved.empty())
+            turned = converted(params, *piece.param, type.dtype, source, piece.transpose ? columns : 0);
+        else
+            turned = interleaved(params, piece, type.dtype, source);
         uint32_t crc = 0;
         runs(tensor, part, [&](int64_t at, int64_t from, int64_t bytes) {
             const auto run = turned.subspan(static_cast<size_t>(from), static_cast<size_t>(bytes));
@@ -184,10 +178,42 @@ private:
         pending_ += static_cast<int64_t>(turned.size());
     }
 
+    /// Reads a block of a param and converts it; transposes it if `columns` > 0. Valid until the next call.
+    std::span<std::byte> converted(BlockReader& params, const ManifestTensor& param, DType dtype, const Block& source,
+                                   int64_t columns) {
+        const DType stored = param.type.dtype;
+        const std::span<std::byte> raw = first_of(raw_, byte_count(stored, source.shape));
+        params.read(param, source, raw);
+        if (stored == dtype && columns == 0) return raw;
+        const std::span<std::byte> turned = first_of(turned_, byte_count(dtype, source.shape));
+        const int64_t width = columns > 0 ? columns : source.count();
+        const int64_t lost =
+            convert(raw.data(), stored, turned.data(), dtype, source.count() / width, width, columns > 0);
+        if (lost >= 0)
+            throw Error(fmt::format(
+                "export: param {} has a value that overflows {}, in its block {}\n  choose another type: --dtype bf16 "
+                "or f32",
+                param.name, name_of(dtype), source.text()));
+        return turned;
+    }
+
+    /// Reads the same block of several params and alternates their elements.
+    std::span<std::byte> interleaved(BlockReader& params, const TensorPiece& piece, DType dtype, const Block& source) {
+        const auto size = static_cast<size_t>(size_of(dtype)), stride = piece.interleaved.size();
+        const std::span<std::byte> all =
+            first_of(joined_, byte_count(dtype, source.shape) * std::ssize(piece.interleaved));
+        for (size_t i = 0; i < stride; ++i) {
+            const std::span<std::byte> one = converted(params, *piece.interleaved[i], dtype, source, 0);
+            for (size_t at = 0; at < one.size() / size; ++at)
+                std::memcpy(all.data() + (at * stride + i) * size, one.data() + at * size, size);
+        }
+        return all;
+    }
+
     std::string path_, name_;
     std::vector<const OutTensor*> tensors_;
     std::vector<int64_t> begins_;  ///< offset of each tensor in the file, in bytes
-    std::vector<std::byte> start_, raw_, turned_;
+    std::vector<std::byte> start_, raw_, turned_, joined_;
     std::vector<std::byte> back_;
     int64_t bytes_ = 0;
     std::optional<OutputFile> file_;

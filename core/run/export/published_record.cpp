@@ -18,6 +18,7 @@ Json json_of(const WeightSource& source) {
     json["tensor"] = source.tensor;
     if (source.transpose) json["turned"] = true;
     if (source.dim >= 0) json["piece"] = {{"dim", source.dim}, {"start", source.start}, {"size", source.size}};
+    if (source.stride > 1) json["piece"]["stride"] = source.stride;
     if (source.padded >= 0) json["padded"] = {{"dim", source.padded}, {"count", source.rows}};
     return json;
 }
@@ -38,6 +39,8 @@ WeightSource source_of(const Json& json) {
         source.dim = dim_of(json["piece"]);
         source.start = whole_number(json["piece"].at("start"), what + ": its start");
         source.size = whole_number(json["piece"].at("size"), what + ": its size");
+        if (json["piece"].contains("stride"))
+            source.stride = std::max<int64_t>(1, whole_number(json["piece"]["stride"], what + ": its stride"));
     }
     if (json.contains("padded")) {
         source.padded = dim_of(json["padded"]);

@@ -55,6 +55,17 @@ std::vector<NamedPiece> pieces_of(const Manifest& manifest, const WeightSource& 
         cut(source.dim, source.size, source.size);
         offset[static_cast<size_t>(source.dim)] = source.start;
     }
+    if (source.stride > 1) {
+        if (source.transpose || shape.size() < 2 || static_cast<size_t>(source.dim) + 1 != shape.size() ||
+            source.start >= source.stride)
+            throw Error(
+                fmt::format("export: param {} is interleaved in tensor {}, which can be written only along the "
+                            "last of several dims, without transpose",
+                            source.param, source.tensor));
+        offset.back() = 0, shape.back() *= source.stride;
+        piece.interleaved.resize(static_cast<size_t>(source.stride));
+        piece.interleaved[static_cast<size_t>(source.start)] = piece.param;
+    }
     if (source.padded >= 0) {
         cut(source.padded, source.rows, INT64_MAX);
         shape[static_cast<size_t>(source.padded)] = source.rows;
@@ -74,6 +85,21 @@ std::vector<NamedPiece> pieces_of(const Manifest& manifest, const WeightSource& 
     return pieces;
 }
 
+/// Adds a piece to a tensor: to the piece that its params are interleaved with, if there is one.
+void add_piece(OutTensor& tensor, TensorPiece piece) {
+    const auto with = std::ranges::find_if(tensor.pieces, [&](const TensorPiece& one) {
+        return !piece.interleaved.empty() && one.interleaved.size() == piece.interleaved.size() &&
+               one.index == piece.index && one.place.shape == piece.place.shape &&
+               one.place.offset == piece.place.offset;
+    });
+    if (with == tensor.pieces.end()) {
+        tensor.pieces.push_back(std::move(piece));
+        return;
+    }
+    for (size_t i = 0; i < piece.interleaved.size(); ++i)
+        if (piece.interleaved[i] != nullptr) std::swap(with->interleaved[i], piece.interleaved[i]);
+}
+
 /// Returns the shape of the tensor that the pieces form. Throws Error if they overlap or leave a hole.
 Shape shape_of(const OutTensor& tensor) {
     Shape shape(tensor.pieces.front().place.shape.size(), 0);
@@ -83,7 +109,8 @@ Shape shape_of(const OutTensor& tensor) {
     for (const TensorPiece& piece : tensor.pieces) {
         params += (params.empty() ? "" : ", ") + piece.param->name + " at " + piece.place.text();
         boxes.push_back(piece.place);
-        fits = fits && piece.place.shape.size() == shape.size();
+        fits = fits && std::ranges::find(piece.interleaved, nullptr) == piece.interleaved.end() &&
+               piece.place.shape.size() == shape.size();
         for (size_t dim = 0; fits && dim < shape.size(); ++dim)
             shape[dim] = std::max(shape[dim], piece.place.offset[dim] + piece.place.shape[dim]);
     }
@@ -107,7 +134,7 @@ std::vector<OutTensor> published_tensors(const PublishedRecord& record, const Ma
         for (NamedPiece& one : pieces_of(manifest, source)) {
             const auto [place, fresh] = places.try_emplace(one.tensor, tensors.size());
             if (fresh) tensors.push_back({one.tensor, {dtype, {}}, {}});
-            tensors[place->second].pieces.push_back(std::move(one.piece));
+            add_piece(tensors[place->second], std::move(one.piece));
         }
     }
     for (OutTensor& tensor : tensors) tensor.type.shape = shape_of(tensor);

@@ -240,7 +240,12 @@ private:
         if (!has_.capacity) return false;
         step_capacity_ = capacity_.now();
         const bool fits = now.results.scalar(overflow_name) <= 0;
-        if (!fits && capacity_.grow()) return true;
+        if (!fits && capacity_.grow()) {
+            if (++told_again_ <= 3)
+                note(fmt::format("step {} overflows capacity {:g}: it runs again with {:g}", step, step_capacity_,
+                                 capacity_.now()));
+            return true;
+        }
         if (fits)
             capacity_.fitted(now.results.scalar(below_name) <= 0);
         else if (std::isfinite(now.results.scalar("loss_sum")))  // otherwise end_step says so
@@ -524,6 +529,7 @@ private:
     StepPrograms steps_;
     CapacityChoice capacity_;
     double step_capacity_ = 0;  ///< capacity with which the last step ran
+    int told_again_ = 0;        ///< overflows in this start; the first three are printed
     const std::vector<RecordedResult> recorded_;
     const TrainedNumbers has_ = trained_numbers(session_.compiled());
     const std::string_view norm_of_ = judged_norm(session_.compiled());

@@ -53,11 +53,14 @@ TwinRank::TwinRank(const Setting& setting)
 }
 
 void TwinRank::feed(const Value& source, const Operand& place, const std::vector<std::byte>& whole) {
-    Layout layout = source.layout;
-    if (micro_axis_ != none) layout.set(micro_axis_, Placement::replicated());
-    const Block piece = block_of(layout, source.type.shape, s_.plan.mesh, s_.rank);
-    for (Executor* executor : {&s_.actual, &s_.twin, &s_.echo})
-        slice(whole.data(), source.type.shape, piece, size_of(source.type.dtype), executor->tensor(place.value).data);
+    const bool in_pieces = micro_axis_ != none && source.layout.at(micro_axis_).kind == Placement::Kind::split;
+    for (int64_t micro = 0; micro < (in_pieces ? s_.plan.mesh.microbatches() : 1); ++micro) {
+        const Block piece = block_of(source.layout, source.type.shape, s_.plan.mesh, s_.rank, micro);
+        const int64_t bytes = count_of(piece.shape) * size_of(source.type.dtype);
+        for (Executor* executor : {&s_.actual, &s_.twin, &s_.echo})
+            slice(whole.data(), source.type.shape, piece, size_of(source.type.dtype),
+                  static_cast<std::byte*>(executor->tensor(place.value).data) + micro * bytes);
+    }
     set_note(place, {});
 }
 
@@ -135,7 +138,12 @@ bool TwinRank::unpacked(const Operand& operand) const {
 bool TwinRank::cut(ValueId id, int64_t micro, const Tensor& local) {
     const Value& v = value(id);
     Layout layout = v.layout;
-    if (micro_axis_ != none && micro < 0) layout.set(micro_axis_, Placement::replicated());
+    if (micro_axis_ != none && micro < 0) {
+        // Rows of all micro-batches are a block only if no axis splits the rows of one micro-batch.
+        for (const auto& axes : layout.splits())
+            if (std::ranges::count(axes, micro_axis_) > 0 && axes.back() != micro_axis_) return false;
+        layout.set(micro_axis_, Placement::replicated());
+    }
     const std::byte* whole = s_.oracle.whole(id);
     const auto split_by_ranks = [&](const Layout::Partial& p) { return s_.plan.mesh.size(p.axis) > 1; };
     if (!whole || std::any_of(layout.partials().begin(), layout.partials().end(), split_by_ranks)) return false;

@@ -50,14 +50,14 @@ ExpertLoads with_expert_loads(Plan plan, double times) {
                 c.kernels.push_back(std::move(spec));
             }
             i.kernel = known->second;
-            ++made.products;
+            ++made.launches;
             filled += counted->rows(times) / static_cast<double>(counted->slots);
             dropped += std::max(0.0, 1 - counted->rows(times) / (times * counted->mean()));
         }
     }
-    if (made.products > 0) {
-        made.slots = filled / static_cast<double>(made.products);
-        made.dropped = dropped / static_cast<double>(made.products);
+    if (made.launches > 0) {
+        made.slots = filled / static_cast<double>(made.launches);
+        made.dropped = dropped / static_cast<double>(made.launches);
     }
     plan.fingerprint = for_prices_alone;
     made.plan = std::move(plan);

@@ -3,6 +3,7 @@
 // split over the sequence (Korthikanti et al. 2022). Propagation derives every collective.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "orrery/plugin.h"
 #include "orrery/strategy.h"
@@ -30,6 +31,10 @@ public:
     void annotate(Program& program, const Mesh& mesh) override {
         if (mesh.size(axis_) == 1) return;
         const Splits earlier = earlier_splits(program, mesh);
+        taken_.clear();
+        for (const Mark& mark : program.marks())
+            if (mark.what == Mark::What::store && mark.axis == axis_ && mark.placement.kind == Placement::Kind::split)
+                taken_.insert(mark.value);
         std::vector<std::string> split;
         for (const std::string& dim : dims_)
             if (divides(program, mesh, dim, earlier)) split.push_back(dim);
@@ -130,8 +135,10 @@ private:
                                  "\n  name the dims to split in `dims`, or set optional = true");
     }
 
-    /// Splits the first of the param's dims in `split`; notes a param that `optional` leaves whole.
+    /// Splits the first of the param's dims in `split`; notes a param that `optional` leaves whole. A param that an
+    /// earlier strategy has split over the axis (`expert`) stays as it is.
     bool mark(Program& program, const Mesh& mesh, ValueId param, const std::vector<std::string>& split) const {
+        if (taken_.contains(param)) return true;
         const std::vector<std::string> dims = program.value(param).dims;
         for (const std::string& dim : dims)
             if (has(split, dim)) {
@@ -154,9 +161,28 @@ private:
         Split outer;  // of the inputs' sequence, which activations follow
         for (const auto& [where, split] : earlier)
             if (program.dim(where.first, "seq") == where.second && split.parts > outer.parts) outer = split;
+        const auto seq_of = [&](ValueId id) {
+            const auto seq = program.dim(id, "seq");
+            return seq ? program.value(id).type.shape[static_cast<size_t>(*seq)] : 0;
+        };
+        int64_t tokens = 0;  // of a row
+        for (const ValueId input : program.inputs()) tokens = std::max(tokens, seq_of(input));
+        const bool experts =  // over this axis, so that its ranks have groups of their own
+            std::ranges::any_of(program.params(), [&](ValueId param) { return taken_.contains(param); });
+        const auto forms_groups = [&](ValueId id) {
+            const Op& op = program.op(program.value(id).op);
+            return std::ranges::any_of(op.inputs, [&](ValueId input) { return seq_of(input) == tokens; });
+        };
         for (size_t i = 0; i < program.values.size(); ++i) {
             const auto id = static_cast<ValueId>(i);
-            if (!activation(program, id) || !program.dim(id, "batch")) continue;
+            if (program.value(id).op == none || !program.dim(id, "batch")) continue;
+            if (const int64_t groups = seq_of(id); groups > 0 && groups < tokens) {
+                // Ranks that share the width of a mixture's experts have the same groups of tokens.
+                if (!experts && is_float(program.value(id).type.dtype) && forms_groups(id))
+                    program.store(id, axis_, Placement::replicated(), origin_);
+                continue;
+            }
+            if (!activation(program, id)) continue;
             const auto seq = program.dim(id, "seq");
             const auto& dims = program.value(id).dims;
             const bool inside = program.dim(id, "head_dim") ||
@@ -173,6 +199,7 @@ private:
     }
 
     std::string axis_;
+    std::set<ValueId> taken_;  ///< values that earlier strategies split over the axis
     std::vector<std::string> dims_;
     bool sequence_;
     bool optional_;

@@ -19,8 +19,8 @@ local defaults = { layers = 32, embed = 4096, heads = 32, kv_heads = 0, head_dim
                    window = 0, windows = false, theta = 10000.0, rope_scaling = false, eps = 1e-5, tied = false,
                    qkv_bias = false, bias = false, qk_norm = false, std = 0.02, embed_std = false, std_out = false,
                    fused = true, rows = 0, loss_tile = -1, experts = 0, top_k = 2, expert_mlp = 0, dense = 0,
-                   dense_layers = false, upcycled = false, capacity = 1.25, parts = 1, overflow = "drop",
-                   drop = "position", scores = false, first = false, renormalise = true, scale = 1.0,
+                   dense_layers = false, upcycled = false, capacity = 1.25, most = false, parts = 1,
+                   overflow = "drop", drop = "position", scores = false, first = false, renormalise = true, scale = 1.0,
                    shared = 0, shared_gate = false, balance = false }
 
 local function or_nil(n) return n ~= 0 and n or nil end
@@ -29,7 +29,7 @@ local function or_nil(n) return n ~= 0 and n or nil end
 local function mixture(c)
   local options = { experts = c.experts, mlp = or_nil(c.expert_mlp) or c.mlp, shared = or_nil(c.shared), std = c.std,
                     std_out = c.std_out or c.std }
-  for key in ("top_k capacity parts overflow drop scores first renormalise scale shared_gate"):gmatch "%S+" do
+  for key in ("top_k capacity most parts overflow drop scores first renormalise scale shared_gate"):gmatch "%S+" do
     options[key] = c[key] or nil
   end
   return options

@@ -3,39 +3,29 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <set>
 
 #include "base/text.h"
 #include "layout/shards.h"
-#include "orrery/half.h"
+#include "run/checkpoint/restore/decoded.h"
 
 namespace orrery {
 namespace {
 
-float element(const std::byte* data, DType dtype, int64_t i) {
-    if (dtype == DType::f32) {
-        float value;
-        std::memcpy(&value, data + 4 * i, 4);
-        return value;
-    }
-    if (dtype == DType::f64) {
-        double value;
-        std::memcpy(&value, data + 8 * i, 8);
-        return static_cast<float>(value);
-    }
-    uint16_t half;
-    std::memcpy(&half, data + 2 * i, 2);
-    return dtype == DType::bf16 ? widen_bf16(half) : widen_f16(half);
+bool has(const WeightFiles& files, const std::string& tensor) { return !stored_names_of(files, tensor).empty(); }
+
+/// A file with the tensor, or with a part of it.
+const std::string& file_with(const WeightFiles& files, const std::string& tensor) {
+    return files.file_of(stored_names_of(files, tensor).at(0)).path();
 }
 
 /// Throws Error if the files have some tensors of a stacked param and lack others.
 void check_all_there(const WeightFiles& files, const Value& param, const WeightSource& source) {
     const std::vector<std::string> names = source.tensors(param.type.shape);
-    const auto there = std::ranges::count_if(names, [&](const auto& name) { return files.has(name); });
+    const auto there = std::ranges::count_if(names, [&](const auto& name) { return has(files, name); });
     if (there == 0 || there == std::ssize(names)) return;
-    const auto lacking = std::ranges::find_if(names, [&](const auto& name) { return !files.has(name); });
+    const auto lacking = std::ranges::find_if(names, [&](const auto& name) { return !has(files, name); });
     throw Error(source.origin,
                 fmt::format("{}: no tensor {}: param {} is {} and needs {} of them, for indices 0 to {} along its dim "
                             "{}, but the files have {}\n  give the model the number that the files have, or copy the "
@@ -45,8 +35,7 @@ void check_all_there(const WeightFiles& files, const Value& param, const WeightS
 }
 
 void check_one(const WeightFiles& files, const Value& param, const WeightSource& source, const std::string& name) {
-    const StoredTensor& tensor = files.tensor(name);
-    const TensorType& stored = tensor.type;
+    const TensorType stored = decoded_type(files, name);
     Shape want = source.stored_shape(param.type.shape);
     if (source.padded >= 0) want[static_cast<size_t>(source.padded)] = source.rows;
     const auto refuse = [&](const std::string& why) {
@@ -54,13 +43,13 @@ void check_one(const WeightFiles& files, const Value& param, const WeightSource&
             source.origin,
             fmt::format(
                 "{}: tensor {} is {}, {}\n  param {} is {}: give the model the sizes of the file, or another file",
-                files.file_of(name).path(), name, tensor.text(), why, param.name, param.type.text()));
+                file_with(files, name), name, stored.text(), why, param.name, param.type.text()));
     };
-    if (!tensor.foreign.empty() || !is_float(stored.dtype)) refuse("expected a floating-point type");
     if (stored.shape.size() != want.size()) refuse(fmt::format("expected {}", text_of(want)));
     for (size_t d = 0; d < want.size(); ++d) {
         const bool cut = static_cast<int>(d) == source.dim;
-        if (cut ? source.start + source.size > stored.shape[d] || source.size != want[d] : stored.shape[d] != want[d])
+        const int64_t last = source.start + (source.size - 1) * source.stride;
+        if (cut ? last >= stored.shape[d] || source.size != want[d] : stored.shape[d] != want[d])
             refuse(fmt::format("expected {}{}", text_of(want),
                                cut ? fmt::format(" from {} of dim {}", source.start, d) : ""));
     }
@@ -80,6 +69,15 @@ const WeightSource& source_of(std::span<const WeightSource> sources, const Value
                             path, param.name));
 }
 
+/// Params, and states that have a source.
+std::vector<ValueId> loaded_values(const Program& program, const PublishedWeights& weights) {
+    std::vector<ValueId> values = program.params();
+    for (const WeightSource& source : weights.sources)
+        if (const auto id = program.find(source.param); id && program.value(*id).role == Role::state)
+            values.push_back(*id);
+    return values;
+}
+
 /// Replaces numbers by *, so that messages list the tensors of all layers as one: "h.11.attn.bias" -> "h.*.attn.bias".
 std::string kind_of(const std::string& tensor) {
     std::vector<std::string> parts = split(tensor, '.');
@@ -88,33 +86,51 @@ std::string kind_of(const std::string& tensor) {
     return join(parts, ".");
 }
 
-/// Reads a block of a tensor at `offset`, widens it to f32 and puts it into `values`, of shape `shape`; its last two
-/// dims are swapped there if `transpose`. The file has only the block's leading part, of shape `stored`; the rest is
-/// padding and is not changed. Reads 16 MiB at a time.
-void read_block(const SafetensorsFile& file, const std::string& tensor, bool transpose, const Shape& offset,
+/// Reads a block of a tensor at `offset`, as f32; of each `stride` elements along the source's dim one.
+std::vector<float> read_every(const WeightFiles& files, const std::string& tensor, const WeightSource& source,
+                              Shape offset, const Shape& shape) {
+    if (source.stride == 1) return read_decoded(files, tensor, offset, shape);
+    const auto dim = static_cast<size_t>(source.dim);
+    Shape all = shape;
+    all[dim] = (shape[dim] - 1) * source.stride + 1;
+    offset[dim] = source.start + (offset[dim] - source.start) * source.stride;
+    const std::vector<float> read = read_decoded(files, tensor, offset, all);
+    std::vector<float> values;
+    values.reserve(static_cast<size_t>(count_of(shape)));
+    int64_t inner = 1;
+    for (size_t d = dim + 1; d < shape.size(); ++d) inner *= shape[d];
+    for (size_t at = 0; at < read.size(); at += static_cast<size_t>(all[dim] * inner))
+        for (int64_t i = 0; i < shape[dim]; ++i) {
+            const auto first = read.begin() + static_cast<std::ptrdiff_t>(at) + i * source.stride * inner;
+            values.insert(values.end(), first, first + inner);
+        }
+    return values;
+}
+
+/// Reads a block of a tensor at `offset` and puts it into `values`, of shape `shape`; its last two dims are swapped
+/// there if the source is transposed. The file has only the block's leading part, of shape `stored`; the rest is
+/// padding and is not changed. Reads 4 Mi elements at a time.
+void read_block(const WeightFiles& files, const std::string& tensor, const WeightSource& source, const Shape& offset,
                 const Shape& stored, const Shape& shape, std::span<float> values) {
-    const DType dtype = file.tensor(tensor).type.dtype;
     const int64_t rows = stored.empty() ? 1 : stored[0];
     if (count_of(stored) == 0) return;
-    const int64_t step = std::max<int64_t>(1, (int64_t{16} << 20) / (byte_count(dtype, stored) / rows));
+    const int64_t step = std::max<int64_t>(1, (int64_t{4} << 20) / (count_of(stored) / rows));
     const int64_t columns = shape.size() >= 2 ? shape.back() : 1, height = shape.size() >= 2 ? shape.end()[-2] : 1;
-    std::vector<std::byte> raw;
     for (int64_t row = 0; row < rows; row += step) {
         Shape from = offset, piece = stored, place(shape.size(), 0);
         if (!stored.empty()) from[0] += row, place[0] = row, piece[0] = std::min(step, rows - row);
-        raw.resize(static_cast<size_t>(byte_count(dtype, piece)));
-        file.read(tensor, from, {raw.data(), dtype, piece});
+        const std::vector<float> read = read_every(files, tensor, source, from, piece);
         const Block part{place, piece};
         for_runs(part, part, whole(shape), [&](int64_t at, int64_t to, int64_t count) {
-            if (!transpose || shape.size() < 2) {
-                for (int64_t i = 0; i < count; ++i)
-                    values[static_cast<size_t>(to + i)] = element(raw.data(), dtype, at + i);
+            const float* const first = read.data() + at;
+            if (!source.transpose || shape.size() < 2) {
+                std::copy(first, first + count, values.data() + to);
                 return;
             }
             int64_t r = to / columns, c = to % columns;
             for (int64_t i = 0; i < count; ++i) {
                 const int64_t matrix = r / height * height * columns;
-                values[static_cast<size_t>(matrix + c * height + r % height)] = element(raw.data(), dtype, at + i);
+                values[static_cast<size_t>(matrix + c * height + r % height)] = first[i];
                 if (++c == columns) c = 0, ++r;
             }
         });
@@ -135,13 +151,13 @@ void read_tensor(const WeightFiles& files, const std::string& tensor, const Weig
         offset[dim] = std::min(offset[dim], source.rows);
         stored[dim] = std::min(shape[dim], source.rows - offset[dim]);
     }
-    read_block(files.file_of(tensor), tensor, source.transpose, offset, stored, shape, values);
+    read_block(files, tensor, source, offset, stored, shape, values);
 }
 
 bool keeps_initial(const WeightFiles& files, const Value& param, const WeightSource& source) {
     if (!source.fresh) return false;
     const std::vector<std::string> names = source.tensors(param.type.shape);
-    return std::ranges::none_of(names, [&](const std::string& name) { return files.has(name); });
+    return std::ranges::none_of(names, [&](const std::string& name) { return has(files, name); });
 }
 
 /// Throws if params read parts of a tensor that overlap, or that do not cover it. Params may share the same part.
@@ -156,18 +172,20 @@ void check_parts(const Program& program, const WeightFiles& files, const Publish
         if (source.dim < 0 || keeps_initial(files, param, source)) continue;
         for (const std::string& tensor : source.tensors(param.type.shape)) {
             Parts& parts = cut.try_emplace(tensor, Parts{&source, {}}).first->second;
-            if (parts.first->dim != source.dim)
+            if (parts.first->dim != source.dim || parts.first->stride != source.stride)
                 throw Error(
                     source.origin,
                     fmt::format("{}: tensor {} is split along dim {} for param {}, but along dim {} for param {}\n"
                                 "  split it along one dim in the model's tensors()",
-                                files.file_of(tensor).path(), tensor, source.dim + 1, source.param,
-                                parts.first->dim + 1, parts.first->param));
-            parts.ranges.insert({source.start, source.start + source.size});
+                                file_with(files, tensor), tensor, source.dim + 1, source.param, parts.first->dim + 1,
+                                parts.first->param));
+            const int64_t start =
+                source.stride > 1 ? source.start * source.size : source.start;  // as if not interleaved
+            parts.ranges.insert({start, start + source.size});
         }
     }
     for (const auto& [name, parts] : cut) {
-        const Shape& shape = files.tensor(name).type.shape;
+        const Shape shape = decoded_type(files, name).shape;
         const auto dim = static_cast<size_t>(parts.first->dim);
         std::string ranges;
         int64_t at = 0;
@@ -181,7 +199,7 @@ void check_parts(const Program& program, const WeightFiles& files, const Publish
         throw Error(parts.first->origin,
                     fmt::format("{}: tensor {} is {}, but params are read from {} of {} along dim {}\n"
                                 "  give the model the sizes of the file, or name every part once in tensors()",
-                                files.file_of(name).path(), name, text_of(shape), ranges, shape[dim], dim + 1));
+                                file_with(files, name), name, text_of(shape), ranges, shape[dim], dim + 1));
     }
 }
 
@@ -202,8 +220,8 @@ void check_unread(const Program& program, const WeightFiles& files, const Publis
     const Origin origin = weights.sources.empty() ? Origin{} : weights.sources.front().origin;
     std::set<std::string> read;
     for (const WeightSource& source : weights.sources)
-        for (std::string& tensor : source.tensors(program.value(*program.find(source.param)).type.shape))
-            read.insert(std::move(tensor));
+        for (const std::string& tensor : source.tensors(program.value(*program.find(source.param)).type.shape))
+            for (std::string& name : stored_names_of(files, tensor)) read.insert(std::move(name));
     std::map<std::string, int64_t> left;
     int64_t count = 0;
     const std::vector<const StoredTensor*> tensors = files.tensors();
@@ -232,7 +250,7 @@ void check_unread(const Program& program, const WeightFiles& files, const Publis
 std::vector<std::string> check_files(const Program& program, const WeightFiles& files,
                                      const PublishedWeights& weights) {
     std::vector<std::string> fresh;
-    for (ValueId id : program.params()) {
+    for (ValueId id : loaded_values(program, weights)) {
         const Value& param = program.value(id);
         const WeightSource& source = source_of(weights.sources, param, files.path());
         if (keeps_initial(files, param, source))
@@ -249,9 +267,9 @@ std::vector<std::string> check_files(const Program& program, const WeightFiles& 
 
 PublishedWeights as_named(PublishedWeights weights, const WeightFiles& files) {
     const auto rename = [&](std::string& name) {
-        if (weights.prefix.empty() || files.has(name) || !name.starts_with(weights.prefix)) return;
+        if (weights.prefix.empty() || has(files, name) || !name.starts_with(weights.prefix)) return;
         std::string bare = name.substr(weights.prefix.size());
-        if (files.has(bare)) name = std::move(bare);
+        if (has(files, bare)) name = std::move(bare);
     };
     for (WeightSource& source : weights.sources) {
         if (!source.from.empty()) source.tensor = source.from;
@@ -303,7 +321,7 @@ std::vector<std::string> load_weights(Session& session, const std::string& path,
     // Rank 0 decides for all ranks: the copies of the files on other hosts may differ.
     const std::string listed = session.from_first("params without a tensor", join(fresh, "\n"), WaitLimit::files);
     const std::vector<std::string> initial = split(listed, '\n');
-    for (ValueId id : program.params()) {
+    for (ValueId id : loaded_values(program, weights)) {
         if (!executor.holds(id)) continue;
         const Value& param = program.value(id);
         const Tensor local = executor.tensor(id);

@@ -1,0 +1,164 @@
+// Expert parallelism: the ranks of some axes share the experts of a mixture (Lepikhin et al. 2020, GShard). A rank has
+// the params of its experts, and multiplies the slots that groups of tokens of all ranks have for them. This file only
+// marks; propagation derives the all-to-alls that take tokens to their experts and back, or for ranks that have the
+// same tokens the sum of their experts' results. scripts/orrery/strategies/expert.lua gives the same marks.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "orrery/axes.h"
+#include "orrery/plugin.h"
+#include "orrery/strategy.h"
+
+namespace orrery {
+
+namespace {
+
+class Expert : public Strategy {
+public:
+    Expert(Config& options, Origin origin) : axes_(read_axes(options, "axes", "ep")), origin_(std::move(origin)) {
+        if (origin_.who.empty()) origin_.who = "expert";
+    }
+
+    void annotate(Program& program, const Mesh& mesh) override {
+        order_axes(program, mesh);
+        if (order_.empty()) return;
+        split_params(program, mesh);
+        // Slabs are [.., E, S, D] for E experts of S slots, loads [.., E].
+        const auto size = [&](ValueId id) { return static_cast<int>(program.value(id).type.shape.size()); };
+        for (const Op& op : program.ops) {
+            if (op.kind == "dispatch") {
+                require_groups(program, mesh, op);
+                store(program, op.outputs[0], size(op.outputs[0]) - 3);
+            } else if (op.kind == "combine") {
+                use(program, op.inputs[0], size(op.inputs[0]) - 3);
+            } else if (op.kind == "grouped_matmul" && size(op.inputs[0]) > 2) {
+                use(program, op.inputs[2], size(op.inputs[2]) - 1);
+            }
+        }
+    }
+
+private:
+    void store(Program& program, ValueId id, int dim) const {
+        for (const std::string& axis : order_) program.store(id, axis, Placement::split(dim), origin_);
+    }
+
+    /// Says that an axis which splits experts is meant to. An op that reads the value by group then asks for an
+    /// all-to-all over it, where the axis splits groups, and else reads its part of the experts.
+    void use(Program& program, ValueId id, int dim) const {
+        for (const std::string& axis : order_) program.use(id, axis, Placement::split(dim), origin_);
+    }
+
+    /// Sets `order_`: the axes of more than one rank, in the order in which they split experts. Those that split an
+    /// input already (its sequence) are last, innermost first, since an all-to-all takes the innermost axis of a dim
+    /// first; propagation orders those that split the batch.
+    void order_axes(const Program& program, const Mesh& mesh) {
+        std::set<std::string> rest;
+        for (const std::string& axis : axes_)
+            if (mesh.size(axis) > 1) rest.insert(axis);
+        std::vector<std::string> inner;
+        for (const ValueId input : program.inputs())
+            for (const Mark& mark : program.marks())
+                if (mark.value == input && mark.what == Mark::What::store &&
+                    mark.placement.kind == Placement::Kind::split && rest.erase(mark.axis) > 0)
+                    inner.insert(inner.begin(), mark.axis);
+        order_.clear();
+        std::ranges::copy_if(axes_, std::back_inserter(order_), [&](const auto& axis) { return rest.contains(axis); });
+        order_.insert(order_.end(), inner.begin(), inner.end());
+    }
+
+    /// "ep=2", or "dp=2 and cp=4".
+    static std::string axes_text(const Mesh& mesh, const std::vector<std::string>& axes) {
+        std::string text;
+        for (const std::string& axis : axes)
+            text += (text.empty() ? "" : " and ") + axis + "=" + std::to_string(mesh.size(axis));
+        return text;
+    }
+    std::string axes_text(const Mesh& mesh) const { return axes_text(mesh, order_); }
+
+    /// Refuses groups of tokens of dispatch's x [.., T, D] that earlier splits of the sequence tear apart.
+    void require_groups(const Program& program, const Mesh& mesh, const Op& op) const {
+        std::vector<std::string> axes;
+        int64_t ranks = 1;
+        for (const Mark& mark : program.marks())
+            if (program.value(mark.value).role == Role::input && mark.what == Mark::What::store &&
+                mark.placement == Placement::split(program.dim(mark.value, "seq").value_or(-1)) &&
+                std::ranges::count(axes, mark.axis) == 0 && mesh.size(mark.axis) > 1) {
+                axes.push_back(mark.axis);
+                ranks *= mesh.size(mark.axis);
+            }
+        const auto seq = program.dim(op.inputs[0], "seq");
+        const Shape& x = program.value(op.inputs[0]).type.shape;
+        if (ranks == 1 || !seq) return;
+        const int64_t groups = *seq + 2 < static_cast<int>(x.size()) ? x[static_cast<size_t>(*seq)] : 1;
+        if (groups % ranks != 0)
+            throw Error(origin_, "strategy expert: " + axes_text(mesh, axes) + " would tear groups of tokens of " +
+                                     op.scope + " apart: " + std::to_string(groups) +
+                                     " of a row are not a multiple of " + std::to_string(ranks) +
+                                     "\n  give the mixture a multiple of " + std::to_string(ranks) +
+                                     " groups of a row (parts = " + std::to_string(ranks) + ")");
+    }
+
+    void split_params(Program& program, const Mesh& mesh) const {
+        int64_t ranks = 1;
+        for (const std::string& axis : order_) ranks *= mesh.size(axis);
+        const std::map<ValueId, Mark> earlier = earlier_marks(program);
+        bool found = false;
+        for (const ValueId param : program.params()) {
+            const auto dim = program.dim(param, "experts");
+            if (!dim) continue;
+            found = true;
+            const Value& value = program.value(param);
+            const int64_t n = value.type.shape[static_cast<size_t>(*dim)];
+            if (n % ranks != 0)
+                throw Error(origin_, "strategy expert: cannot split the " + std::to_string(n) + " experts of " +
+                                         value.name + " over " + axes_text(mesh) + ": " + std::to_string(n) +
+                                         " is not a multiple of " + std::to_string(ranks) + "\n  " + choices(n));
+            if (const auto mark = earlier.find(param); mark != earlier.end())
+                throw Error(origin_, "strategy expert must come before " + mark->second.origin.who +
+                                         " in program:parallel: " + value.name + " is split over " + mark->second.axis +
+                                         " already\n  by " + mark->second.origin.text());
+            store(program, param, *dim);
+        }
+        if (!found)
+            throw Error(origin_, "strategy expert: no param has a dim named experts, so that " + axes_text(mesh) +
+                                     " splits nothing\n  name the dim of the experts of a mixture experts, or remove "
+                                     "the strategy or its axes");
+    }
+
+    /// By param: the first mark of an earlier strategy that splits it over one of the axes.
+    std::map<ValueId, Mark> earlier_marks(const Program& program) const {
+        std::map<ValueId, Mark> earlier;
+        for (const Mark& mark : program.marks())
+            if (mark.what == Mark::What::store && mark.placement.kind == Placement::Kind::split &&
+                std::ranges::count(order_, mark.axis) > 0)
+                earlier.emplace(mark.value, mark);
+        return earlier;
+    }
+
+    /// "2, 4 or 8 ranks would divide": numbers of ranks above 1 that divide a number of experts, up to eight of them.
+    static std::string choices(int64_t experts) {
+        std::vector<int64_t> all;
+        for (int64_t n = 2; n <= experts && all.size() < 8; ++n)
+            if (experts % n == 0) all.push_back(n);
+        std::string text;
+        for (size_t i = 0; i < all.size(); ++i)
+            text += (i == 0 ? "" : i + 1 == all.size() ? " or " : ", ") + std::to_string(all[i]);
+        return (text.empty() ? "no number of ranks above 1" : text + " ranks") +
+               (text.empty() ? " divides" : " would divide");
+    }
+
+    std::vector<std::string> axes_, order_;
+    Origin origin_;
+};
+
+void add(Registry& registry) {
+    registry.add_strategy(
+        "expert", [](Config& options, const Origin& origin) { return std::make_unique<Expert>(options, origin); });
+}
+
+}  // namespace
+
+}  // namespace orrery
+
+ORRERY_PLUGIN("strategy.expert", "0.1", orrery::add);

@@ -1,0 +1,114 @@
+// Expert parallelism in C++ and in Lua: the same marks, the collectives that they lead to, and what is refused.
+#include <catch2/catch.hpp>
+
+#include "compile/pipeline.h"
+#include "ir/print.h"
+#include "lua/built_strategy.h"
+#include "lua/fake_host.h"
+#include "lua/script.h"
+
+using namespace orrery;
+
+namespace {
+
+/// What a mixture of 8 experts under strategies was compiled to. `strategies`: Lua, "s" is o.strategy or o.strategies.
+std::unique_ptr<Experiment> made(const std::string& mesh, const std::string& strategies, const std::string& kind,
+                                 const std::string& model = "mixtral", const std::string& options = "experts = 8") {
+    FakeHost host("[mesh]\n" + mesh +
+                  "\n[train]\nsteps = 2\nsequences_per_step = 16\n[data]\npath = \"none\"\ntokens_per_sequence = 16\n");
+    host.strategies = built_strategy;
+    run_script_text("local o = require 'orrery'\nlocal s = o." + kind + "\nlocal m = require 'orrery.models." + model +
+                        "' { layers = 1, embed = 16, heads = 4, kv_heads = 2, mlp = 24, vocab = 256, " + options +
+                        " }\nlocal d = o.data.text {}\n"
+                        "local p = o.trace('m', d.placed, function(b) return m:loss(b.tokens, b.targets, b) end)\n"
+                        "p:train_with(o.optim.adamw {})\np:parallel { " +
+                        strategies + " }\np:compile()",
+                    "a.lua", ".", host);
+    return std::move(host.experiment);
+}
+
+std::map<std::string, int> kinds_over(const Program& program, const std::string& kind) {
+    std::map<std::string, int> count;
+    for (const Op& op : program.ops)
+        if (op.kind == kind) ++count[op.attributes.text("axis")];
+    return count;
+}
+
+}  // namespace
+
+TEST_CASE("expert strategy: the Lua form gives the identical program") {
+    struct {
+        const char *mesh, *axes, *before, *options;
+    } const cases[] = {
+        {"dp = 2\nep = 2", "ep", "", "experts = 8"},
+        {"dp = 2\ntp = 2", "dp", "", "experts = 8"},
+        {"dp = 2\ncp = 2\ntp = 2", "dp', 'cp', 'tp", "s.context { method = 'ring' }, ", "experts = 8, parts = 4"},
+        {"ep = 4", "cp', 'ep", "", "experts = 8"},
+    };
+    for (const auto& one : cases) {
+        const auto text = [&](const std::string& kind) {
+            const auto all = made(one.mesh,
+                                  std::string(one.before) + "s.expert { axes = { '" + one.axes +
+                                      "' } }, o.strategy.tensor { axis = 'tp', sequence = true }, "
+                                      "s.data { axis = { 'dp', 'ep', 'cp' } }",
+                                  kind, "mixtral", one.options);
+            const Program spread = distribute(all->train(), all->mesh);
+            return print(all->train()) + print(spread, &all->mesh);
+        };
+        const std::string plugin = text("strategy");
+        INFO(one.mesh << " " << one.axes);
+        CHECK(plugin == text("strategies"));
+        CHECK(plugin.find("all_to_all") != std::string::npos);
+    }
+}
+
+TEST_CASE("expert strategy: slabs move by all-to-alls, and nothing else moves over its axis but sums") {
+    const std::string data = "o.strategy.data { axis = { 'dp', 'ep' } }";
+    const auto all = made("dp = 2\nep = 2", "o.strategy.expert {}, " + data, "strategy");
+    const Program spread = distribute(all->train(), all->mesh);
+    CHECK(kinds_over(spread, "all_to_all") == std::map<std::string, int>{{"ep", 5}});  // 4 slabs, and the loads
+    CHECK(kinds_over(spread, "all_gather").empty());
+    CHECK(kinds_over(spread, "reduce_scatter").empty());
+    for (const auto& [param, grad] : spread.grads()) {  // experts are summed over dp alone
+        const Value& value = spread.value(grad);
+        CHECK((value.layout.at(1).kind == Placement::Kind::split) ==
+              (spread.value(param).name.find("experts") != std::string::npos));
+    }
+    const auto same = made("dp = 2\nep = 2", "o.strategy.expert {}, o.strategy.data {}", "strategy");
+    const Program summed = distribute(same->train(), same->mesh);  // ranks of ep have the same tokens
+    for (const char* kind : {"all_to_all", "all_gather", "reduce_scatter"}) CHECK(kinds_over(summed, kind).empty());
+}
+
+TEST_CASE("expert strategy: nothing is marked on a mesh without its axes") {
+    const auto all = made("dp = 2", "o.strategy.expert {}, o.strategy.data {}", "strategy");
+    for (const Mark& mark : all->train().marks()) CHECK(mark.origin.who != "expert");
+}
+
+TEST_CASE("expert strategy: refuses axes that do not divide, to come later, and orders that tear groups apart") {
+    for (const std::string kind : {"strategy", "strategies"}) {
+        const auto refused = [&](const std::string& mesh, const std::string& strategies, const std::string& why,
+                                 const std::string& model = "mixtral", const std::string& options = "experts = 8") {
+            INFO(kind);
+            CHECK_THROWS_WITH(made(mesh, strategies, kind, model, options), Catch::Contains(why));
+        };
+        refused("ep = 3", "s.expert {}", "over ep=3: 8 is not a multiple of 3\n  2, 4 or 8 ranks would divide");
+        refused("dp = 2\nep = 8", "s.expert { axes = { 'dp', 'ep' } }",
+                "over dp=2 and ep=8: 8 is not a multiple of 16");
+        refused("ep = 2", "s.expert {}", "no param has a dim named experts, so that ep=2 splits nothing", "llama",
+                "qk_norm = true");
+        refused("tp = 2", "o.strategy.tensor {}, s.expert { axes = { 'tp' } }", "strategy expert must come before");
+        refused("ep = 2", "s.expert { axes = {} }", "is an empty list");
+        refused("cp = 2\nep = 2",
+                "s.context { method = 'ring' }, s.expert {}, o.strategy.data { axis = { 'ep', 'cp' } }",
+                "cp=2 would tear groups of tokens of layers.0.mlp.experts apart: 1 of a row are not a multiple of 2");
+        for (const char* order : {"zigzag", "balanced"})
+            refused("cp = 2\nep = 2",
+                    "s.context { method = 'ring', order = '" + std::string(order) +
+                        "' }, s.expert {}, o.strategy.data { axis = { 'ep', 'cp' } }",
+                    "into groups of 8 tokens, which the order tears apart", "mixtral", "experts = 8, parts = 2");
+    }
+    CHECK_NOTHROW(made("cp = 2\nep = 2",
+                       "o.strategy.context { method = 'ring', order = 'zigzag' }, o.strategy.expert {}, "
+                       "o.strategy.data { axis = { 'ep', 'cp' } }",
+                       "strategy", "mixtral", "experts = 8, parts = 4"));
+}
