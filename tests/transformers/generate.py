@@ -67,9 +67,9 @@ MODELS = dict(
             rope_type="yarn", factor=4.0, beta_fast=8.0, beta_slow=1.0, truncate=False, rope_theta=50.0,
             original_max_position_embeddings=16))),
     gpt_oss_mxfp4=dict(kind="GptOss", seed=40, dtype=torch.bfloat16, packed="mxfp4", config=dict(
-        SMALL, hidden_size=32, head_dim=8, num_attention_heads=2, num_hidden_layers=1,
+        SMALL, hidden_size=32, head_dim=8, num_attention_heads=2,
         intermediate_size=32, num_local_experts=3, num_experts_per_tok=2, sliding_window=128,
-        layer_types=["full_attention"], rope_parameters=dict(rope_type="default", rope_theta=1e4))),
+        rope_parameters=dict(rope_type="default", rope_theta=1e4))),
     qwen2_moe=dict(kind="Qwen2Moe", seed=12, config=dict(
         SMALL, moe_intermediate_size=8, shared_expert_intermediate_size=14, num_experts=4, num_experts_per_tok=2,
         decoder_sparse_step=2, rope_parameters=dict(rope_type="default", rope_theta=1e4))),
