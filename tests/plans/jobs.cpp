@@ -83,6 +83,11 @@ void rows(std::vector<Job>& all) {
     }
     all.push_back(
         job({"llama", "co = 2\ncp = 2", "co = \"ring\"\ncp = \"heads\"\nrecompute = \"full\"\n", "f32", "grouped", 2}));
+    const std::string over_ep = "experts_over = \"ep\"\n";
+    all.push_back(job({"mixtral", "dp = 2\nep = 2", over_ep + "zero = 1\n", "bf16", "threads", 2}));
+    all.push_back(job({"mixtral", "pp = 2\nep = 2", pipeline("zb_h1") + over_ep, "f32", "ucx", 4}));
+    all.push_back(job({"mixtral", "dp = 2\ncp = 2\ntp = 2",
+                       "experts_over = \"dp cp\"\nparts = 2\ncp = \"ring\"\nsequence = true\n", "f32", "shm", 2}));
 }
 
 /// scripts/gpt.lua, as its users set it.

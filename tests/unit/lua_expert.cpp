@@ -98,6 +98,9 @@ TEST_CASE("expert strategy: refuses axes that do not divide, to come later, and 
                 "qk_norm = true");
         refused("tp = 2", "o.strategy.tensor {}, s.expert { axes = { 'tp' } }", "strategy expert must come before");
         refused("ep = 2", "s.expert { axes = {} }", "is an empty list");
+        refused("cp = 2\nep = 2",
+                "s.context { method = 'ring' }, s.expert {}, o.strategy.data { axis = { 'ep', 'cp' } }",
+                "cp=2 would tear groups of tokens of layers.0.mlp.experts apart: 1 of a row are not a multiple of 2");
         for (const char* order : {"zigzag", "balanced"})
             refused("cp = 2\nep = 2",
                     "s.context { method = 'ring', order = '" + std::string(order) +

@@ -28,6 +28,7 @@ public:
         const auto size = [&](ValueId id) { return static_cast<int>(program.value(id).type.shape.size()); };
         for (const Op& op : program.ops) {
             if (op.kind == "dispatch") {
+                require_groups(program, mesh, op);
                 store(program, op.outputs[0], size(op.outputs[0]) - 3);
             } else if (op.kind == "combine") {
                 use(program, op.inputs[0], size(op.inputs[0]) - 3);
@@ -67,11 +68,35 @@ private:
     }
 
     /// "ep=2", or "dp=2 and cp=4".
-    std::string axes_text(const Mesh& mesh) const {
+    static std::string axes_text(const Mesh& mesh, const std::vector<std::string>& axes) {
         std::string text;
-        for (const std::string& axis : order_)
+        for (const std::string& axis : axes)
             text += (text.empty() ? "" : " and ") + axis + "=" + std::to_string(mesh.size(axis));
         return text;
+    }
+    std::string axes_text(const Mesh& mesh) const { return axes_text(mesh, order_); }
+
+    /// Refuses groups of tokens of dispatch's x [.., T, D] that earlier splits of the sequence tear apart.
+    void require_groups(const Program& program, const Mesh& mesh, const Op& op) const {
+        std::vector<std::string> axes;
+        int64_t ranks = 1;
+        for (const Mark& mark : program.marks())
+            if (program.value(mark.value).role == Role::input && mark.what == Mark::What::store &&
+                mark.placement == Placement::split(program.dim(mark.value, "seq").value_or(-1)) &&
+                std::ranges::count(axes, mark.axis) == 0 && mesh.size(mark.axis) > 1) {
+                axes.push_back(mark.axis);
+                ranks *= mesh.size(mark.axis);
+            }
+        const auto seq = program.dim(op.inputs[0], "seq");
+        const Shape& x = program.value(op.inputs[0]).type.shape;
+        if (ranks == 1 || !seq) return;
+        const int64_t groups = *seq + 2 < static_cast<int>(x.size()) ? x[static_cast<size_t>(*seq)] : 1;
+        if (groups % ranks != 0)
+            throw Error(origin_, "strategy expert: " + axes_text(mesh, axes) + " would tear groups of tokens of " +
+                                     op.scope + " apart: " + std::to_string(groups) +
+                                     " of a row are not a multiple of " + std::to_string(ranks) +
+                                     "\n  give the mixture a multiple of " + std::to_string(ranks) +
+                                     " groups of a row (parts = " + std::to_string(ranks) + ")");
     }
 
     void split_params(Program& program, const Mesh& mesh) const {

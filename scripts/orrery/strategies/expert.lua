@@ -49,6 +49,28 @@ local function refuse_later(p, axes)
   end
 end
 
+--- Refuses groups of tokens of dispatch's x [.., T, D] that earlier splits of the sequence tear apart.
+local function require_groups(program, mesh, op)
+  local ranks, text, seen = 1, {}, {}
+  for x in program:inputs() do
+    for _, split in ipairs(x:splits()) do
+      if x.dims[split.dim] == "seq" and not seen[split.axis] and mesh:size(split.axis) > 1 then
+        seen[split.axis], ranks = true, ranks * mesh:size(split.axis)
+        text[#text + 1] = ("%s=%d"):format(split.axis, mesh:size(split.axis))
+      end
+    end
+  end
+  local x = op.inputs[1]
+  for d, name in ipairs(x.dims) do
+    local groups = d < #x.shape - 1 and x.shape[d] or 1
+    if name == "seq" and groups % ranks ~= 0 then
+      refuse("%s would tear groups of tokens of %s apart: %d of a row are not a multiple of %d\n  give the mixture a "
+        .. "multiple of %d groups of a row (parts = %d)", table.concat(text, " and "), op.scope, groups, ranks, ranks,
+        ranks)
+    end
+  end
+end
+
 return strategy.define("expert", { axes = { "ep" } }, function(program, mesh, options)
   local axes = in_order(program, mesh, strategy.axes("expert", options.axes))
   if #axes == 0 then return end
@@ -82,7 +104,9 @@ return strategy.define("expert", { axes = { "ep" } }, function(program, mesh, op
   for _, op in ipairs(program:ops()) do
     -- Slabs are [.., E, S, D] for E experts of S slots, loads [.., E]. `use` says that an axis which splits experts is
     -- meant to: an op that reads the value by group asks for an all-to-all over it, where the axis splits groups.
-    if op.kind == "dispatch" then split(op.outputs[1], #op.outputs[1].shape - 2, "store")
+    if op.kind == "dispatch" then
+      require_groups(program, mesh, op)
+      split(op.outputs[1], #op.outputs[1].shape - 2, "store")
     elseif op.kind == "combine" then split(op.inputs[1], #op.inputs[1].shape - 2, "use")
     elseif op.kind == "grouped_matmul" and #op.inputs[1].shape > 2 then
       split(op.inputs[3], #op.inputs[3].shape, "use")
