@@ -68,7 +68,8 @@ local function checked(x, given)
   return c
 end
 
---- Capacities of overflow = "again", ascending: from `capacity` to `largest` in steps of 1, 1.25, 1.5, 2, 3, 4, 6, 8 ...
+--- Capacities of overflow = "again", ascending: `capacity`, what of 1, 1.25, 1.5, 2, 3, 4, 6, 8 ... is in between, and
+-- `largest`.
 local function capacities_of(c)
   local full = c.experts / c.top_k                                  -- holds everything
   local first = math.min(c.capacity, full)
