@@ -6,7 +6,8 @@
 
 PYTHON is an interpreter that has PyTorch; without --torch and --before only Orrery is timed. `before` is the ratio to
 TREE's medians. A round is one process of each side;
-the table has the median over rounds of each process' median step. MFU is model flops (6 N per token plus 12 T C per
+the table has the median over rounds of each process' median step. `dense` is the ratio of a mixture of experts to a
+dense model with as many active FLOPs, timed in the same rounds. MFU is model flops (6 N per token plus 12 T C per
 token and layer) over the rate of products of the kind that runs. MiB is the peak of the
 process: Orrery's from its start, PyTorch's of the timed steps. Two ranks of one thread each are compared with one rank
 of two threads in the last column (2x1).
@@ -21,8 +22,16 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SMALL = dict(layers=6, embed=384, heads=6, seq=256, batch=16, vocab=256)
+# Tokens' embeddings differ enough that experts have nearly even loads from the first step on.
+LLAMA = dict(SMALL, script={"model": "llama", "mlp": 1024, "embed_std": 1.0})
+QWEN3 = dict(SMALL, script={"model": "llama", "mlp": 1024, "embed_std": 1.0, "qk_norm": "true"})
 MODELS = {
-    "gpt": dict(layers=6, embed=384, heads=6, seq=256, batch=16, vocab=256),
+    "gpt": SMALL,
+    "mixtral": dict(SMALL, dense=LLAMA, script={"model": "mixtral", "mlp": 512, "experts": 8, "top_k": 2,
+                                                "embed_std": 1.0}),
+    "qwen3_moe": dict(SMALL, dense=QWEN3, script={"model": "qwen3_moe", "expert_mlp": 256, "experts": 32, "top_k": 4,
+                                                  "embed_std": 1.0}),
     "gpt2_124m": dict(layers=12, embed=768, heads=12, seq=512, batch=2, vocab=50257),
 }
 
@@ -40,15 +49,14 @@ def tokens_file(folder, vocab):
     return path
 
 
-def orrery(model, threads, dtype, ranks, steps, folder, tree=ROOT):
-    m = MODELS[model]
+def orrery(m, threads, dtype, ranks, steps, folder, tree=ROOT):
     run = tempfile.mkdtemp(dir=folder)
     sets = {
         "run.folder": run, "run.threads_per_rank": threads, "mesh.dp": ranks, "train.steps": steps,
         "train.precision": dtype, "train.sequences_per_step": m["batch"], "data.path": tokens_file(folder, m["vocab"]),
         "data.tokens_per_sequence": m["seq"], "data.vocab": m["vocab"], "data.validation": 0,
         "script.layers": m["layers"], "script.embed": m["embed"], "script.heads": m["heads"],
-    }
+    } | {f"script.{key}": value for key, value in m.get("script", {}).items()}
     command = [os.path.join(tree, "build", "orrery"), "run", os.path.join(tree, "scripts", "gpt.lua")]
     for key, value in sets.items():
         command += ["--set", f"{key}={value}"]
@@ -90,18 +98,20 @@ def main():
     a = p.parse_args()
     print(f"{'model':<10} {'dtype':<5} {'thr':>3} {'orrery':>8} {'MFU':>6} {'MiB':>6}   "
           f"{'torch':>8} {'mode':<8} {'MiB':>6}"
-          f"   {'ratio':>6} {'2x1':>6} {'before':>6}")
+          f"   {'ratio':>6} {'2x1':>6} {'before':>6} {'dense':>6}")
     with tempfile.TemporaryDirectory() as folder:
         for model in a.models.split(","):
             for dtype in a.dtypes.split(","):
                 for threads in map(int, a.threads.split(",")):
-                    ours, split, before, peers = [], [], [], {}
+                    ours, split, before, dense, peers, m = [], [], [], [], {}, MODELS[model]
                     for _ in range(a.rounds):
                         if a.before:
-                            before.append(orrery(model, threads, dtype, 1, a.steps, folder, a.before))
-                        ours.append(orrery(model, threads, dtype, 1, a.steps, folder))
+                            before.append(orrery(m, threads, dtype, 1, a.steps, folder, a.before))
+                        ours.append(orrery(m, threads, dtype, 1, a.steps, folder))
                         if threads == 2:
-                            split.append(orrery(model, 1, dtype, 2, a.steps, folder))
+                            split.append(orrery(m, 1, dtype, 2, a.steps, folder))
+                        if "dense" in m:
+                            dense.append(orrery(m["dense"], threads, dtype, 1, a.steps, folder))
                         for mode in a.modes.split(",") if a.torch else []:
                             peer = torch(a.torch, model, threads, dtype, mode, a.steps)
                             if peer:
@@ -116,6 +126,7 @@ def main():
                         row += f"{'-':>8} {'-':<8} {'-':>6}   {'-':>6}"
                     row += f" {median(split, 'tok_s') / median(ours, 'tok_s'):>6.3f}" if split else f" {'-':>6}"
                     row += f" {median(ours, 'tok_s') / median(before, 'tok_s'):>6.3f}" if before else f" {'-':>6}"
+                    row += f" {median(ours, 'tok_s') / median(dense, 'tok_s'):>6.3f}" if dense else f" {'-':>6}"
                     print(row, flush=True)
 
 

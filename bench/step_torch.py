@@ -6,8 +6,11 @@
 --model  gpt         6 layers, 384 wide, 6 heads, 256 tokens, batch 16, vocab 256 (bytes)
          gpt_rope    the same with rotary positions, RMSNorm, SwiGLU, no biases, own head (scripts/quickstart)
          gpt2_124m   12 layers, 768 wide, 12 heads, 512 tokens, batch 2, vocab 50257
+         mixtral     transformers' model of gpt's sizes with 8 experts 512 wide, 2 of a token
+         qwen3_moe   the same with 32 experts 256 wide, 4 of a token
 --dtype  fp32; bf16 (weights and activations bf16, fp32 masters and moments); autocast (torch.autocast, fp32 weights)
---mode   eager; compile (torch.compile of the loss); gemm (fp32 or bf16 matrix rate only, square and model-like)
+--mode   eager; compile (torch.compile of the loss); either with transformers' grouped products of experts, as in
+         eager:grouped_mm; gemm (fp32 or bf16 matrix rate only, square and model-like)
 
 A step is forward, backward, clipping by global norm and fused AdamW. tok_s is from the median step after the warm-up;
 cpu_s is every thread's processor time in a step, which says more on a busy machine; peak_rss_mib is the process's peak
@@ -32,6 +35,8 @@ MODELS = dict(
     gpt=dict(layers=6, embed=384, heads=6, seq=256, batch=16, vocab=256, rope=False),
     gpt_rope=dict(layers=6, embed=384, heads=6, seq=256, batch=16, vocab=256, rope=True),
     gpt2_124m=dict(layers=12, embed=768, heads=12, seq=512, batch=2, vocab=50257, rope=False),
+    mixtral=dict(layers=6, embed=384, heads=6, seq=256, batch=16, vocab=256, experts=8, chosen=2, hidden=512),
+    qwen3_moe=dict(layers=6, embed=384, heads=6, seq=256, batch=16, vocab=256, experts=32, chosen=4, hidden=256),
 )
 
 
@@ -98,6 +103,32 @@ class GPT(nn.Module):
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
 
 
+class Mixture(nn.Module):
+    """A mixture of experts of transformers; how: its implementation of experts."""
+
+    def __init__(self, model, c, how):
+        super().__init__()
+        import transformers
+        kind = {"mixtral": "Mixtral", "qwen3_moe": "Qwen3Moe"}[model]
+        sizes = {"mixtral": dict(num_local_experts=c["experts"], intermediate_size=c["hidden"]),
+                 "qwen3_moe": dict(num_experts=c["experts"], moe_intermediate_size=c["hidden"], norm_topk_prob=True)}
+        config = getattr(transformers, kind + "Config")(
+            hidden_size=c["embed"], num_hidden_layers=c["layers"], num_attention_heads=c["heads"],
+            num_key_value_heads=c["heads"], head_dim=c["embed"] // c["heads"], vocab_size=c["vocab"],
+            max_position_embeddings=c["seq"], num_experts_per_tok=c["chosen"], use_cache=False,
+            attn_implementation="sdpa", experts_implementation=how, **sizes[model])
+        self.net = getattr(transformers, kind + "ForCausalLM")(config)
+
+    def active(self, c):
+        """Parameters of matrix products that a token uses."""
+        experts = sum(p.numel() for name, p in self.net.named_parameters() if ".experts." in name)
+        rest = sum(p.numel() for name, p in self.net.named_parameters() if ".experts." not in name and p.dim() > 1)
+        return rest - self.net.get_input_embeddings().weight.numel() + experts * c["chosen"] // c["experts"]
+
+    def forward(self, tokens, targets):
+        return F.cross_entropy(self.net(tokens).logits.flatten(0, 1), targets.flatten())
+
+
 class Adam:
     """Fused AdamW; for bf16 weights it updates fp32 masters and copies them back."""
 
@@ -152,7 +183,8 @@ def main():
     arg.add_argument("--model", choices=MODELS, default="gpt")
     arg.add_argument("--threads", type=int, default=2)
     arg.add_argument("--dtype", choices=("fp32", "bf16", "autocast"), default="fp32")
-    arg.add_argument("--mode", choices=("eager", "compile", "gemm"), default="eager")
+    arg.add_argument("--mode", default="eager",
+                     choices=("eager", "compile", "eager:grouped_mm", "compile:grouped_mm", "gemm"))
     arg.add_argument("--steps", type=int, default=10)
     arg.add_argument("--warmup", type=int, default=3)
     arg.add_argument("--batch", type=int, default=0, help="sequences a step; 0: as above")
@@ -167,13 +199,20 @@ def main():
         line["gflops_mlp"] = round(gemm_gflops(dtype, c["batch"] * c["seq"], 4 * c["embed"], c["embed"]), 1)
         print(json.dumps(line))
         return
-    net = GPT(c)
+    mode, _, how = o.mode.partition(":")
+    if "experts" in c:
+        net = Mixture(o.model, c, how or "eager")
+        used = net.active(c)
+    elif how:
+        arg.error(f"--mode {o.mode}: {o.model} has no experts\n  use {mode}")
+    else:
+        net = GPT(c)
+        # Tied or not, the head is a matrix product; the embedding and positions alone are looked up.
+        used = sum(p.numel() for b in net.blocks for p in b.parameters()) + net.head.weight.numel()
     if o.dtype == "bf16":
         net = net.to(torch.bfloat16)
-    # Tied or not, the head is a matrix product; the embedding and positions alone are looked up.
-    used = sum(p.numel() for b in net.blocks for p in b.parameters()) + net.head.weight.numel()
     adam = Adam(net.parameters())
-    loss_of = torch.compile(net) if o.mode == "compile" else net
+    loss_of = torch.compile(net) if mode == "compile" else net
     tokens = torch.randint(0, c["vocab"], (c["batch"], c["seq"] + 1))
 
     def step():

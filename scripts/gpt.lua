@@ -33,7 +33,7 @@ local declared = {
   z_loss   = { 0.0, "mixtral, qwen3_moe: factor of the squared log-sum-exp of the router's logits" },
   window   = { 0, "llama, mixtral: keys that a position sees, its own among them; 0: all before it" },
   qk_norm  = { false, "llama: normalise each head's q and k" },
-  embed_std = { 0.02, "llama: std of the embedding at the start" },
+  embed_std = { 0.02, "llama, mixtral, qwen3_moe: std of the embedding at the start" },
   zero_out = { false, "llama: projections onto the residual stream start at zero" },
   documents = { false, "rows of packed documents; they end by .idx, data.separator or as lines of JSON" },
   lr       = { 1e-3, "peak learning rate" },
@@ -60,8 +60,8 @@ local takes = {                                               -- options that no
   gpt   = { dropout = true },
   llama = { kv_heads = true, window = true, qk_norm = true, embed_std = true, zero_out = true },
   qwen2 = { kv_heads = true },
-  mixtral = { kv_heads = true, window = true },
-  qwen3_moe = { kv_heads = true, expert_mlp = true, dense = true },
+  mixtral = { kv_heads = true, window = true, embed_std = true },
+  qwen3_moe = { kv_heads = true, embed_std = true, expert_mlp = true, dense = true },
 }
 local of_experts = "experts top_k capacity parts overflow most drop"
 local of_balance = " balance balance_loss balance_groups bias_rate z_loss"
@@ -89,6 +89,7 @@ else
   sizes.kv_heads = opt.kv_heads ~= 0 and opt.kv_heads or opt.heads
 end
 if mine.window then sizes.window = opt.window end
+if mine.embed_std then sizes.embed_std = opt.embed_std end
 if mine.experts then
   for key in of_experts:gmatch "%S+" do sizes[key] = opt[key] end
   if opt.overflow == "drop" and opt.most == declared.most[1] then sizes.most = nil end
@@ -99,7 +100,7 @@ if opt.model == "qwen3_moe" then
   sizes.head_dim, sizes.dense = opt.embed // opt.heads, opt.dense
   sizes.expert_mlp = opt.expert_mlp ~= 0 and opt.expert_mlp or sizes.mlp
 elseif opt.model == "llama" then
-  sizes.qk_norm, sizes.embed_std, sizes.std_out = opt.qk_norm, opt.embed_std, opt.zero_out and 0
+  sizes.qk_norm, sizes.std_out = opt.qk_norm, opt.zero_out and 0
 end
 local model = require("orrery.models." .. opt.model)(sizes)
 

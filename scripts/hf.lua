@@ -73,6 +73,9 @@ program:parallel(strategies)
 
 local run = program:compile()
 print(run:summary())
+if (published.left_out or 0) > 0 then
+  print(("multi-token prediction: %d layers of the files are left out, and of an export"):format(published.left_out))
+end
 if opt.capacity > 0 and opt.capacity * published.sizes.top_k < published.sizes.experts then
   print(("experts: a sequence's choices beyond %g of the even share of an expert are dropped"):format(opt.capacity))
 end

@@ -112,6 +112,17 @@ program:train_with(o.optim.adamw { lr = 1e-4, clip = 1.0 })
 
 local blocks = {}
 for stage = 1, opt.stages do blocks[stage] = opt.layers // opt.stages end
+local strategy = require "orrery.strategy"
+
+--- Groups of tokens stay on the ranks of tp that have the tokens, as Megatron-LM's dispatcher has them: each rank sends
+-- its own slots to the experts, and the ranks of tp gather what came.
+local groups = strategy.define("groups", { axis = "tp" }, function(program, mesh, options)
+  if mesh:size(options.axis) == 1 then return end
+  for _, op in ipairs(program:ops()) do
+    if op.kind == "dispatch" then op.inputs[1]:store { [options.axis] = strategy.S(2) } end
+  end
+end)
+
 local data_axes = { "dp", "ep", "cp" }
 local asked = {
   o.strategy.pipeline { axis = "pp", schedule = opt.schedule, chunks = opt.chunks, layers = blocks,
@@ -119,7 +130,10 @@ local asked = {
   o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence },
 }
-if opt.experts > 0 then table.insert(asked, 2, o.strategy.expert { axes = { "ep" } }) end
+if opt.experts > 0 then
+  table.insert(asked, 2, o.strategy.expert { axes = { "ep" } })
+  if opt.sequence then table.insert(asked, 3, groups {}) end
+end
 for _, what in ipairs(recomputed() or {}) do asked[#asked + 1] = o.strategy.recompute(what) end
 if opt.zero > 0 then
   asked[#asked + 1] = o.strategy.zero { axis = data_axes, replicate = opt.replicate, stage = opt.zero,

@@ -678,6 +678,12 @@ function nn.stack(list, options) end
 ---@return Value
 function nn.attention(x, options) end
 ---@param x Value
+---@param options { heads: integer, q_rank?: integer, kv_rank: integer, nope_dim: integer, rope_dim: integer,
+---  v_dim: integer, rope: number|table, interleaved?: boolean, eps?: number, scale?: number, bias?: boolean,
+---  documents?: Value, positions?: Value, std?: number, std_out?: number }
+---@return Value
+function nn.latent_attention(x, options) end
+---@param x Value
 ---@param options { mlp: integer, dropout?: number, places?: Value, approx?: "tanh" | "erf", std?: number,
 ---  std_out?: number }
 ---@return Value

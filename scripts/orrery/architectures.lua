@@ -1,8 +1,9 @@
 --- The architectures of transformers that a model here computes, by model_type, and the meaning of their config.json.
 -- model: orrery/models/MODEL.lua; class: that of transformers. keys: { key of config.json, option of the model,
--- default as in transformers; nil: required, also = another name of the key }. fixed: keys that must have one of our
--- values, or be absent, because others change the mathematics. free: keys that do not affect what the model computes.
--- said: keys that `orrery export` writes in addition to the model's options.
+-- default as in transformers; nil: required, also = another name of the key, null = meaning of null, which may be given
+-- itself }. fixed: keys that must have one of our values, or be absent, because others change the mathematics. free:
+-- keys that do not affect what the model computes. said: keys that `orrery export` writes in addition to the model's
+-- options. quantized: method of quantization_config whose tensors are decoded as they are read.
 
 local function set(list)
   local has = {}
@@ -29,7 +30,8 @@ local function fixed(more)
   return all
 end
 
--- Params of a mixture of experts -> names of their tensors below a layer's; the last two as Qwen calls them.
+-- Params of a mixture of experts -> names of their tensors below a layer's, a tensor for each expert. gpt_oss has one of
+-- all experts, in which gate and up alternate (`fused`).
 local function mixture(block, gate, up, down, shared)
   local experts = block .. ".experts.*."
   local names = { ["gate"] = block .. ".gate", ["experts.gate"] = experts .. gate, ["experts.up"] = experts .. up,
@@ -51,14 +53,17 @@ local function of_llama(differs)
     { "tie_word_embeddings", "tied", false },
   }
   if differs.biased then keys[#keys + 1] = { "attention_bias", "bias", false } end
-  table.move(differs.keys or {}, 1, #(differs.keys or {}), #keys + 1, keys)
+  for _, row in ipairs(differs.keys or {}) do keys[#keys + 1] = row end
+  for i = #keys, 1, -1 do
+    if (differs.without or {})[keys[i][1]] then table.remove(keys, i) end
+  end
   local values = fixed { hidden_act = { "silu", "swish" }, mlp_bias = { false }, attention_dropout = { 0.0 },
                          attention_bias = { false }, pretraining_tp = { 1 }, partial_rotary_factor = { 1.0 },
                          use_mrope = { false }, rope_interleaved = { false } }
   for key, value in pairs(differs.fixed or {}) do values[key] = value end
   return {
     model = "llama", class = differs.class, keys = keys, sizes = differs.sizes or {}, rotary = true,
-    window = differs.window, theta = differs.theta, mixture = differs.mixture,
+    window = differs.window, theta = differs.theta, mixture = differs.mixture, quantized = differs.quantized,
     fixed = values, free = set(common .. " max_position_embeddings " .. (differs.free or "")),
     said = { hidden_act = "silu" },
   }
@@ -93,7 +98,7 @@ return {
   llama = of_llama { class = "LlamaForCausalLM", kv_heads = 0, head_dim = 0, biased = true },
   -- window: the meaning of sliding_window. "all": for every layer, 4096 when the key is absent; "given": for every
   -- layer; "used", "some", "listed": if use_sliding_window is set, for every layer, for those that layer_types or
-  -- max_window_layers select, or for those of layer_types.
+  -- max_window_layers select, or for those of layer_types. "typed": for those of layer_types, or each second one.
   mistral = of_llama { class = "MistralForCausalLM", window = "all", head_dim = 0 },
   qwen2 = of_llama { class = "Qwen2ForCausalLM", window = "some", head_dim = 0, sizes = { qkv_bias = true } },
   qwen3 = of_llama { class = "Qwen3ForCausalLM", window = "some", sizes = { qk_norm = true }, biased = true },
@@ -107,6 +112,30 @@ return {
     free = balance .. " max_window_layers", fixed = { qkv_bias = { true } },
     mixture = mixture("mlp", "gate_proj", "up_proj", "down_proj", "shared_expert"),
     keys = of_qwen(60, 4, { { "shared_expert_intermediate_size", "shared", 5632 } }),
+  },
+  gpt_oss = of_llama {
+    class = "GptOssForCausalLM", window = "typed", head_dim = 64, eps = 1e-5, theta = 150000.0,
+    sizes = { bias = true, sinks = true, router_bias = true, expert_bias = true, first = "top_k" },
+    fixed = { attention_bias = { true }, swiglu_alpha = { 1.702 } }, free = balance .. " experts_per_token initial_context_length",
+    keys = { { "num_local_experts", "experts", 128, also = "num_experts" }, { "num_experts_per_tok", "top_k", 4 },
+             { "swiglu_limit", "limit", 7.0 } },
+    mixture = { fused = true }, quantized = "mxfp4",
+  },
+  deepseek_v3 = of_llama {
+    class = "DeepseekV3ForCausalLM", biased = true, mixture = mixture("mlp", "gate_proj", "up_proj", "down_proj"),
+    sizes = { scores = "sigmoid", correction = true }, without = set "num_key_value_heads head_dim",
+    free = balance .. " num_key_value_heads head_dim qk_head_dim ep_size seq_aux aux_loss_alpha",
+    fixed = { scoring_func = { "sigmoid" }, topk_method = { "noaux_tc" }, moe_layer_freq = { 1 } },
+    quantized = "fp8",
+    keys = {
+      { "n_routed_experts", "experts", 256, also = "num_local_experts" }, { "num_experts_per_tok", "top_k", 8 },
+      { "moe_intermediate_size", "expert_mlp" }, { "n_shared_experts", "shared_count", 1, null = 0 },
+      { "routed_scaling_factor", "scale", 2.5 }, { "n_group", "groups", 8 }, { "topk_group", "top_groups", 4 },
+      { "norm_topk_prob", "renormalise", true }, { "first_k_dense_replace", "dense", 3, null = 0 },
+      { "q_lora_rank", "q_rank", 1536, null = 0 }, { "kv_lora_rank", "kv_rank", 512 },
+      { "qk_nope_head_dim", "nope_dim", 128 }, { "qk_rope_head_dim", "rope_dim", 64 }, { "v_head_dim", "v_dim", 128 },
+      { "rope_interleave", "interleaved", true }, { "num_nextn_predict_layers", "predicted", 1, null = 0 },
+    },
   },
   qwen3_moe = of_llama {
     class = "Qwen3MoeForCausalLM", window = "used", head_dim = 0, sizes = { qk_norm = true }, biased = true,

@@ -22,6 +22,10 @@ local function of_options(kind, c, more)
     config[key] = value
     if option == "mlp" and not value then config[key] = null end
     if option == "expert_mlp" and value == 0 then config[key] = c.mlp end
+    if option == "shared_count" then config[key] = c.shared // (c.expert_mlp > 0 and c.expert_mlp or c.mlp) end
+    if option == "top_groups" and value == 0 then config[key] = c.groups end
+    if option == "q_rank" and value == 0 then config[key] = null end
+    if option == "predicted" then config[key] = 0 end
   end
   for _, keys in ipairs { architecture.said, more } do
     for key, value in pairs(keys) do config[key] = value end
@@ -34,9 +38,29 @@ function as_published.gpt(c)
   return { type = "gpt2", config = of_options("gpt2", c, { resid_pdrop = c.dropout, embd_pdrop = c.dropout }) }
 end
 
+--- Whether DeepSeek-V3 is a model with these options.
+local function is_deepseek(c)
+  local width = c.expert_mlp > 0 and c.expert_mlp or c.mlp
+  local experts = c.scores == "sigmoid" and c.correction and c.first ~= "top_k" and c.shared % width == 0
+  return c.kv_rank > 0 and experts and not (c.shared_gate or c.dense_layers or c.qkv_bias or c.qk_norm or c.windows)
+    and c.window == 0
+end
+
+--- Whether gpt-oss is a model with these options.
+local function is_gpt_oss(c)
+  local sums_to_1 = c.scores ~= "sigmoid" and c.scale == 1 and (c.first == "top_k" or c.renormalise)
+  local its = c.sinks and c.bias and c.router_bias and c.expert_bias and c.limit > 0 and sums_to_1
+  return its and not (c.qk_norm or c.correction or c.dense_layers) and c.dense == 0 and c.shared == 0 and c.groups == 1
+    and c.kv_rank == 0
+end
+
 --- The architecture of a mixture of experts with these options, or nil with the reason why there is none.
 local function family_of_mixture(c)
+  if is_deepseek(c) then return "deepseek_v3" end
+  if is_gpt_oss(c) then return "gpt_oss" end
   local plain = c.scores ~= "sigmoid" and c.scale == 1 and (c.first ~= "top_k" or c.renormalise)
+    and c.groups == 1 and not c.correction and c.kv_rank == 0
+    and not (c.sinks or c.router_bias or c.expert_bias) and c.limit == 0
   local gated = c.shared > 0 and c.shared_gate
   if plain and c.qkv_bias and not c.qk_norm and not c.bias and gated then return "qwen2_moe" end
   if plain and not c.qkv_bias and not c.windows and c.shared == 0 then
@@ -51,6 +75,7 @@ end
 --- The architecture of Llama's family with these options, or nil with the reason why there is none.
 local function family(c)
   if c.experts > 0 then return family_of_mixture(c) end
+  if c.kv_rank > 0 then return nil, "no architecture has latent attention without experts", {} end
   local window = c.window > 0
   if c.experts > 0 then return nil, "mixtures of experts have no published names here", {} end
   if c.windows and not (c.qk_norm or c.qkv_bias) then
@@ -107,18 +132,19 @@ function as_published.llama(c, longest)
   local kind, problem, unnamed = family(c)
   if not kind then return { problem = problem, unnamed = unnamed } end
   local more = { max_position_embeddings = longest }
-  positions.spell(more, c.theta, c.rope_scaling)
+  positions.spell(more, c.theta, c.rope_scaling, c.score_scale)
   local window = c.window > 0
   if kind == "mistral" or kind == "mixtral" then more.sliding_window = window and c.window or null end
+  if kind == "deepseek_v3" then more.num_key_value_heads = c.heads end
   if kind == "mixtral" and c.expert_mlp > 0 then more.intermediate_size = c.expert_mlp end
   if kind:find "_moe" then
     for key, value in pairs(dense_layers(c)) do more[key] = value end
   end
-  if kind:find "^qwen" then
+  if kind:find "^qwen" or kind == "gpt_oss" then
     more.use_sliding_window, more.sliding_window = window, window and c.window or null
     if window then more.max_window_layers = 0 end                              -- all layers have the window
     local windows = c.windows
-    if kind == "qwen2_moe" and window then
+    if kind == "qwen2_moe" and window or kind == "gpt_oss" and not windows then
       windows = {}
       for i = 1, c.layers do windows[i] = c.window end
     end
@@ -127,6 +153,7 @@ function as_published.llama(c, longest)
     if windows then
       for key, value in pairs(by_layer) do more[key] = value end
     end
+    if kind == "gpt_oss" then more.use_sliding_window, more.max_window_layers = nil, nil end
   end
   return { type = kind, config = of_options(kind, c, more) }
 end
@@ -137,7 +164,10 @@ function as_published.again(found, generation)
   for key, value in pairs(found.config) do config[key] = value end
   local architecture = architectures[found.type]
   config.architectures = { architecture.class }
-  if architecture.rotary then positions.spell(config, found.sizes.theta, found.sizes.rope_scaling) end
+  local sizes = found.sizes
+  if architecture.rotary then positions.spell(config, sizes.theta, sizes.rope_scaling, sizes.score_scale) end
+  if found.left_out then config.num_nextn_predict_layers = 0 end
+  if architecture.quantized then config.quantization_config = nil end               -- it is decoded
   return { type = found.type, config = config, generation = generation }
 end
 

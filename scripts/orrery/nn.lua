@@ -218,6 +218,28 @@ function nn.attention(x, options)
   return nn.dropout(y, options.dropout, options.places)
 end
 
+local latent_options = options_of("heads q_rank kv_rank nope_dim rope_dim v_dim rope interleaved eps scale bias "
+  .. "documents positions std std_out")
+
+--- Multi-head latent attention (DeepSeek-V2, 2024), causal, of x [B, T, C]: keys and values of all heads are made of
+-- one vector of kv_rank elements a position, queries of one of q_rank. A head's q and k have nope_dim elements without
+-- a position and rope_dim with one; those of k are the same for all heads. options: heads, q_rank (nil: queries are
+-- made of x), kv_rank, nope_dim, rope_dim, v_dim (of values), rope (theta, or the op's options), interleaved
+-- (neighbours are rotated as a pair), eps (1e-6; of the norms of both vectors), scale (1; of the scores, beside
+-- 1/sqrt(nope_dim + rope_dim)), bias (false; in the projections of x and the output's), documents and positions as in
+-- nn.attention, std, std_out (std).
+function nn.latent_attention(x, options)
+  check_options("nn.latent_attention", options, latent_options)
+  local all = { eps = 1e-6 }
+  for name, value in pairs(options) do all[name] = value end
+  local rope = { positions = options.positions }
+  for name, value in pairs(type(options.rope) == "number" and { theta = options.rope } or options.rope) do
+    rope[name] = value
+  end
+  all.rope = rope
+  return attention.latent(nn, x, all)
+end
+
 local mlp_options = options_of "mlp dropout places approx std std_out"
 
 --- A feed-forward block [..., C] -> [..., M] -> [..., C] with GELU.

@@ -91,8 +91,8 @@ function positions.rotary(config, absent)
 end
 
 --- Writes the rotary embedding in both spellings: with the new one alone transformers 4 silently uses a theta of 10,000
--- and no scaling. `scaling`: options of the op, or false.
-function positions.spell(config, theta, scaling)
+-- and no scaling. `scaling`: options of the op, or false; score_scale: factor of DeepSeek's scores with yarn, or nil.
+function positions.spell(config, theta, scaling, score_scale)
   local new = { rope_type = "default", rope_theta = theta }
   config.rope_theta, config.rope_scaling, config.rope_parameters = theta, null, new
   if not scaling then return end
@@ -103,6 +103,9 @@ function positions.spell(config, theta, scaling)
   end
   if scaling.beta_fast then
     new.attention_factor, new.truncate = scaling.magnitude or 1.0, scaling.truncate or false
+    if score_scale and score_scale ~= 1 then
+      new.mscale_all_dim = (score_scale ^ 0.5 - 1) / (0.1 * math.log(scaling.factor))
+    end
   end
   local old = {}
   for name, value in pairs(new) do old[name] = value end
@@ -118,16 +121,20 @@ function positions.window(config, meant, layers, seq)
   if not meant then return 0 end
   local window, kinds = config:take "sliding_window", nil
   local from = 0
-  if config.all.sliding_window == nil and meant ~= "given" then window = 4096 end                -- as in transformers
-  if meant == "some" or meant == "listed" then kinds = config:take "layer_types" end
+  if config.all.sliding_window == nil and meant ~= "given" then               -- as in transformers
+    window = meant == "typed" and 128 or 4096
+  end
+  if meant ~= "all" and meant ~= "given" and meant ~= "used" then kinds = config:take "layer_types" end
   if meant == "some" then from = config:take "max_window_layers" or 28 end
-  if meant ~= "all" and meant ~= "given" and not config:take "use_sliding_window" then window = nil end
+  local switched = meant ~= "all" and meant ~= "given" and meant ~= "typed"
+  if switched and not config:take "use_sliding_window" then window = nil end
   if meant == "listed" and window and not kinds then
     config:fail("layer_types", "expected the kind of each layer, as use_sliding_window is set")
   end
   local sliding, windows = 0, {}
   for i = 1, layers do
-    local kind = kinds and kinds[i] or window and i > from and "sliding_attention" or "full_attention"
+    local absent = meant == "typed" and (i % 2 == 1 and "sliding_attention" or "full_attention")
+    local kind = kinds and kinds[i] or absent or window and i > from and "sliding_attention" or "full_attention"
     if kind ~= "sliding_attention" and kind ~= "full_attention" then
       config:fail("layer_types", ("layer %d is %s, expected full_attention or sliding_attention"):format(i,
         shown(kind)))

@@ -28,6 +28,7 @@ local function sizes_of(config, architecture)
       config:fail(row.also, ("differs from %s = %s"):format(key, shown(value)))
     end
     if value == nil then value, key = other, other and row.also or key end
+    if value == nil and config.all[key] == native.null then value = row.null end
     if value == nil and absent == nil then config:fail(key, "missing, expected a number") end
     if value == nil then
       value = absent
@@ -39,7 +40,7 @@ local function sizes_of(config, architecture)
       value = value + 0.0
     else
       value = math.tointeger(value) or config:fail(key, "expected an integer")
-      if value == 0 and absent ~= 0 then config:fail(key, "expected an integer above 0") end
+      if value == 0 and absent ~= 0 and row.null ~= 0 then config:fail(key, "expected an integer above 0") end
       -- Larger ones would overflow in products; each layer is recorded.
       local most = option == "layers" and 10000 or 1 << 31
       if value > most then config:fail(key, ("expected an integer of at most %d"):format(most)) end
@@ -61,6 +62,38 @@ local function dense_layers(config, layers)
   end
   if first then return #dense, false end
   return 0, dense
+end
+
+--- Takes a quantization_config whose tensors are decoded as they are read; check_rest refuses any other.
+local function take_quantized(config, architecture)
+  local given = config.all.quantization_config
+  local method = type(given) == "table" and given.quant_method
+  if not method or method ~= architecture.quantized then return end
+  if method == "fp8" then
+    local block = type(given.weight_block_size) == "table" and given.weight_block_size or {}
+    if block[1] ~= 128 or block[2] ~= 128 then
+      config:fail("quantization_config.weight_block_size", "expected [128, 128]")
+    end
+    if given.fmt ~= nil and given.fmt ~= "e4m3" then config:fail("quantization_config.fmt", "expected e4m3") end
+  end
+  config:take "quantization_config"
+end
+
+--- Changes DeepSeek's numbers to options: the width of all shared experts, the factor of the scores with yarn, and how
+-- many modules of multi-token prediction are left out.
+local function of_deepseek(config, sizes)
+  sizes.shared = sizes.shared_count * sizes.expert_mlp
+  if sizes.groups > 0 and sizes.experts % sizes.groups ~= 0 then
+    config:fail("n_group", ("does not divide %d experts"):format(sizes.experts))
+  end
+  local scaling = config.all.rope_parameters or config.all.rope_scaling
+  local all = type(scaling) == "table" and sizes.rope_scaling and scaling.mscale_all_dim or 0
+  if all ~= native.null and all ~= 0 and scaling.factor > 1 then
+    sizes.score_scale = (0.1 * all * math.log(scaling.factor) + 1.0) ^ 2
+  end
+  local left_out = sizes.predicted
+  sizes.shared_count, sizes.predicted = nil, nil
+  return left_out
 end
 
 --- Throws for all keys that require other mathematics than the model's, and all unknown keys, in one message.
@@ -97,8 +130,9 @@ local function check_rest(config, architecture)
 end
 
 --- Reads FOLDER/config.json: { type = model_type, model = of orrery/models, class =, sizes = its options, config = all
--- its keys }. Options: seq, the longest sequence that the model will see; unread, keys to ignore. Throws, with file,
--- key and value, for a key that changes the mathematics and is not supported.
+-- its keys, left_out = number of its modules of multi-token prediction, which no model here has }. Options: seq, the
+-- longest sequence that the model will see; unread, keys to ignore. Throws, with file, key and value, for a key that
+-- changes the mathematics and is not supported.
 function published.read(folder, options)
   if not folder or folder == "" then
     native.fail "there is no published model to read: set checkpoint.load = FOLDER, with config.json in it"
@@ -121,10 +155,13 @@ function published.read(folder, options)
     if sizes.top_k > sizes.experts then
       config:fail("num_experts_per_tok", ("more than the %d experts"):format(sizes.experts))
     end
-    sizes.dense, sizes.dense_layers = dense_layers(config, sizes.layers)
+    if not sizes.dense then sizes.dense, sizes.dense_layers = dense_layers(config, sizes.layers) end
   end
+  local left_out = sizes.shared_count and of_deepseek(config, sizes)
+  take_quantized(config, architecture)
   check_rest(config, architecture)
-  return { type = kind, model = architecture.model, class = architecture.class, sizes = sizes, config = config.all }
+  return { type = kind, model = architecture.model, class = architecture.class, sizes = sizes, config = config.all,
+           left_out = left_out }
 end
 
 --- The model that FOLDER/config.json describes. Options: as for read; more: options of the model that no config has, of
@@ -147,6 +184,7 @@ function published.model(folder, options)
     sizes.upcycled = upcycled
   end
   local model = require("orrery.models." .. found.model)(sizes)
+  model.left_out = found.left_out
   if not upcycled then
     model.published = as_published.again(found, native.published_config(folder, "generation_config.json"))
   end

@@ -105,7 +105,8 @@ std::vector<Line> compare(const Published& published, Experiment& made, bool alo
     how.reference = false;
     how.every_step = true;
     how.contents = [&](const Value& value, int64_t step) {
-        if (value.role == Role::param) return contents(published, table, value);
+        const bool stored = std::ranges::count(table.sources, value.name, &WeightSource::param) > 0;
+        if (stored) return contents(published, table, value);  // a param, or a state of o.state
         if (value.name != "tokens" && value.name != "targets") return draw(value, step, 0);
         return published.array<char>(value.name);
     };

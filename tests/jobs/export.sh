@@ -40,7 +40,7 @@ imported again whole
 exported again twice
 same twice whole "an export of an export"
 
-for name in gpt2 llama_old mistral qwen2 qwen2_moe qwen3 qwen3_moe; do
+for name in gpt2 gpt_oss llama_old mistral qwen2 qwen2_moe qwen3 qwen3_moe; do
     imported "run_$name" "$fixtures/$name"
     exported "run_$name" "$name"
     same "$name" "$fixtures/$name" "$name: the export is not what was imported"
@@ -51,6 +51,17 @@ $look keys llama_old config.json rope_theta=500.0 'rope_scaling={"factor": 2.5, 
 imported mixed_run "$fixtures/mixtral" --set mesh.dp=2 --set mesh.tp=2 --set script.zero=3
 exported mixed_run mixed
 same mixed "$fixtures/mixtral" "mixtral of dp=2 tp=2 with ZeRO-3"
+# What was decoded comes out in bf16, and is read again.
+for name in deepseek_v3 gpt_oss_mxfp4; do
+    imported "run_$name" "$fixtures/$name"
+    exported "run_$name" "$name" --dtype bf16
+    imported "again_$name" "$name"
+    exported "again_$name" "twice_$name"
+    same "twice_$name" "$name" "$name, decoded, and read again"
+done
+$look keys deepseek_v3 config.json num_nextn_predict_layers=0 n_group=4 ||
+    fail "config.json of deepseek_v3"
+grep -q quantization_config deepseek_v3/config.json && fail "an export in bf16 says that it is quantised"
 # A dense model's block is every expert, and the mixture that comes out is one that is read.
 imported upcycled_run "$fixtures/mistral" --set script.experts=3
 grep -q "has no tensor for layers.0.mlp.gate.weight, layers.1.mlp.gate.weight: initialized" run.log ||

@@ -16,7 +16,7 @@ model() {
         --set train.sequences_per_step=4 --set train.steps="$steps" --set script.lr=1e-3 --set run.timeout_s=20 "$@"
 }
 
-for name in gpt2 gpt2_bare llama llama_old mistral mixtral qwen2 qwen2_moe qwen3 qwen3_moe; do
+for name in deepseek_v3 gpt_oss gpt_oss_mxfp4 gpt2 gpt2_bare llama llama_old mistral mixtral qwen2 qwen2_moe qwen3 qwen3_moe; do
     $orrery check "$hf" --set checkpoint.load="$folder/$name" --set data.path= --set data.tokens_per_sequence=12 \
         --set train.sequences_per_step=4 --set train.steps=3 > check.log 2>&1 || { cat check.log; fail "check $name"; }
 done
@@ -75,8 +75,8 @@ refused 'tensor model.embed_tokens.weight is bf16[38,18], expected [40,18]' mode
 spoilt && sed -i 's/"rope_type": "llama3"/"rope_type": "longrope"/' bad/config.json
 refused 'bad/config.json: rope_parameters.rope_type = "longrope"' model out bad 1
 rm -rf bad && cp -r "$folder/qwen2_moe" bad && chmod -R u+w bad
-sed -i 's/"num_experts": 4/"num_experts": 6/' bad/config.json
-refused 'bad: no tensor "model.layers.1.mlp.experts.4.gate_proj.weight"|experts.gate.weight|needs 6|files have 4' \
+LC_ALL=C sed -i 's/experts\.3\.gate_proj/experts.7.gate_proj/' bad/model.safetensors
+refused 'bad: no tensor "model.layers.1.mlp.experts.3.gate_proj.weight"|experts.gate.weight|needs 4|files have 3' \
     model out bad 1
 printf 'version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 14000\n' > pointer
 spoilt && cp pointer bad/model-00001-of-00004.safetensors

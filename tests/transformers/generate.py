@@ -55,6 +55,21 @@ MODELS = dict(
     mixtral=dict(kind="Mixtral", seed=11, dtype=torch.bfloat16, shard="16KB", config=dict(
         SMALL, intermediate_size=10, num_local_experts=4, num_experts_per_tok=2, sliding_window=6,
         rope_parameters=dict(rope_type="default", rope_theta=1e4))),
+    deepseek_v3=dict(kind="DeepseekV3", seed=20, packed="fp8", config=dict(
+        SMALL, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, q_lora_rank=10, kv_lora_rank=12,
+        qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=5, n_routed_experts=8, num_experts_per_tok=2,
+        moe_intermediate_size=8, n_shared_experts=2, n_group=4, topk_group=2, first_k_dense_replace=1,
+        rope_parameters=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16, rope_theta=100.0,
+                             beta_fast=4.0, beta_slow=0.5, mscale=1.0, mscale_all_dim=0.8))),
+    gpt_oss=dict(kind="GptOss", seed=30, dtype=torch.bfloat16, config=dict(
+        SMALL, hidden_size=16, head_dim=8, num_attention_heads=4, intermediate_size=10, num_local_experts=4,
+        num_experts_per_tok=2, sliding_window=5, swiglu_limit=1.5, rope_parameters=dict(
+            rope_type="yarn", factor=4.0, beta_fast=8.0, beta_slow=1.0, truncate=False, rope_theta=50.0,
+            original_max_position_embeddings=16))),
+    gpt_oss_mxfp4=dict(kind="GptOss", seed=40, dtype=torch.bfloat16, packed="mxfp4", config=dict(
+        SMALL, hidden_size=32, head_dim=8, num_attention_heads=2,
+        intermediate_size=32, num_local_experts=3, num_experts_per_tok=2, sliding_window=128,
+        rope_parameters=dict(rope_type="default", rope_theta=1e4))),
     qwen2_moe=dict(kind="Qwen2Moe", seed=12, config=dict(
         SMALL, moe_intermediate_size=8, shared_expert_intermediate_size=14, num_experts=4, num_experts_per_tok=2,
         decoder_sparse_step=2, rope_parameters=dict(rope_type="default", rope_theta=1e4))),
@@ -81,8 +96,63 @@ def make(spec):
                 x = 0.5 * x
             else:
                 x = x / math.sqrt(p.shape[0] if spec["kind"] == "GPT2" else p.shape[-1])
+            if spec.get("packed") and is_packed(spec["packed"], name, p):
+                x = rounded_to_mxfp4(x) if spec["packed"] == "mxfp4" else (32 * x).to(torch.float8_e4m3fn).double() / 32
             p.copy_(x.to(spec.get("dtype", torch.float32)))                    # rounded as it will be saved
+        for name, b in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                b.copy_(0.2 * torch.randn(b.shape, generator=draw, dtype=torch.float64))
     return model
+
+
+E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float32)
+
+
+def mxfp4(x):
+    """Blocks and scales of x [E, in, out], whose elements have values of MXFP4 with the scale of the largest of 32."""
+    rows = x.float().transpose(1, 2).unflatten(2, (-1, 32))                    # [E, out, G, 32]
+    scales = exponents(rows)
+    codes = ((rows / 2.0 ** scales[..., None]).abs()[..., None] - E2M1).abs().argmin(-1) + 8 * (rows < 0)
+    blocks = codes[..., 0::2] + 16 * codes[..., 1::2]
+    return blocks.to(torch.uint8).contiguous(), (scales + 127).to(torch.uint8).contiguous()
+
+
+def exponents(rows):
+    """The exponent of each group of 32, so that its largest element is at most 6."""
+    return torch.ceil(torch.log2(rows.abs().amax(-1) / 6))
+
+
+def is_packed(kind, name, x):
+    """mxfp4: the experts' matrices, as in gpt-oss; fp8: all matrices of layers but the router's, as in DeepSeek-V3."""
+    if kind == "mxfp4":
+        return x.dim() == 3
+    return ".layers." in name and x.dim() >= 2 and not name.endswith("mlp.gate.weight")
+
+
+def pack(kind, folder):
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    for name in [name for name, x in tensors.items() if is_packed(kind, name, x)]:
+        x = tensors.pop(name)
+        if kind == "mxfp4":
+            tensors[name + "_blocks"], tensors[name + "_scales"] = mxfp4(x)
+        else:
+            tensors[name] = (32 * x).to(torch.float8_e4m3fn)
+            tensors[name + "_scale_inv"] = torch.full([math.ceil(n / 128) for n in x.shape], 1 / 32)
+    save_file(tensors, file, metadata={"format": "pt"})
+    how = dict(quant_method="mxfp4") if kind == "mxfp4" else dict(
+        quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=[128, 128])
+    file = folder / "config.json"
+    file.write_text(json.dumps(dict(json.loads(file.read_text()), quantization_config=how), indent=2) + "\n")
+
+
+def rounded_to_mxfp4(x):
+    rows = x.float().transpose(1, 2).unflatten(2, (-1, 32))
+    scale = 2.0 ** exponents(rows)[..., None]
+    nearest = E2M1[((rows / scale).abs()[..., None] - E2M1).abs().argmin(-1)]
+    # The largest element stays the largest of its group, so that its scale is found again.
+    nearest[..., 0] = 6.0
+    return (rows.sign() * nearest * scale).flatten(2).transpose(1, 2)
 
 
 def save(model, spec, folder):
@@ -98,6 +168,8 @@ def save(model, spec, folder):
             tensors[f"h.{i}.attn.bias"] = torch.ones(1, 1, size, size, dtype=torch.bool).tril()
             tensors[f"h.{i}.attn.masked_bias"] = torch.tensor(-1e4)
         save_file(tensors, file, metadata={"format": "pt"})
+    if spec.get("packed"):
+        pack(spec["packed"], folder)
     if spec.get("old"):
         file = folder / "config.json"
         config = json.loads(file.read_text())
@@ -118,10 +190,20 @@ def named(model, prefix, values):
         return {prefix + name: x for name, x in load_file(pathlib.Path(folder) / "model.safetensors").items()}
 
 
+def gap(router, logits):
+    """Between the scores of the last expert that is chosen and of the next; with groups of experts between any two."""
+    if not hasattr(router, "e_score_correction_bias"):
+        return torch.topk(logits.softmax(-1), router.top_k + 1)[0][:, -2:].diff().abs().min().item()
+    scores = logits.sigmoid() + router.e_score_correction_bias.double()
+    groups = scores.unflatten(-1, (router.num_group, -1)).topk(2)[0].sum(-1)
+    return 10 * min(x.sort()[0].diff(dim=-1).min().item() for x in (scores, groups))
+
+
 def expected(model, spec, batch=2, seq=13):
-    """Logits in float64 and the losses of AdamW steps on one batch, from the weights as they were saved. Of a mixture of
-    experts also the gradients of the first step, and the params at the end. The choices of experts must be beyond
-    rounding: the smallest gap between the score of the last that is chosen and the next is at least 1e-4."""
+    """Logits in float64 and the losses of AdamW steps on one batch, from the weights as they were saved. Of a mixture
+    of experts also the gradients of the first step, and the params at the end. Its choices must be beyond rounding: the
+    smallest gap between the score of the last expert that is chosen and the next is at least 1e-4 (between any two of
+    DeepSeek's: 1e-5)."""
     model = model.double().eval()                                             # eval: no dropout
     draw = torch.Generator().manual_seed(100 + spec["seed"])
     tokens = torch.randint(0, spec["config"]["vocab_size"], (batch, seq + 1), generator=draw)
@@ -131,8 +213,7 @@ def expected(model, spec, batch=2, seq=13):
     losses, first, more, gaps = [], None, {}, []
     routers = [m for name, m in model.named_modules() if type(m).__name__.endswith("Router")]
     for router in routers:
-        router.register_forward_hook(lambda router, _, out: gaps.append(
-            torch.topk(out[0].double().softmax(-1), router.top_k + 1)[0][:, -2:].diff().abs().min().item()))
+        router.register_forward_hook(lambda router, _, out: gaps.append(gap(router, out[0].double())))
     for step in range(STEPS // 2 if routers else STEPS):
         optimizer.zero_grad()
         logits = model(tokens[:, :-1]).logits

@@ -55,8 +55,8 @@ Json sorted(const Json& config) {
 }  // namespace
 
 TEST_CASE("a model of a published config says the same config when it is made by its options") {
-    for (const std::string name : {"gpt2", "gpt2_bare", "llama", "llama_old", "llama_yarn", "mistral", "mixtral",
-                                   "qwen2", "qwen2_moe", "qwen2_windows", "qwen3", "qwen3_moe"}) {
+    for (const std::string name : {"deepseek_v3", "gpt2", "gpt2_bare", "gpt_oss", "llama", "llama_old", "llama_yarn",
+                                   "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen2_windows", "qwen3", "qwen3_moe"}) {
         INFO(name);
         const PublishedRecord made = record_of(made_from(name));
         const std::string path = in_source("tests/transformers/" + name + "/config.json");
@@ -67,7 +67,8 @@ TEST_CASE("a model of a published config says the same config when it is made by
             const bool ours = key == "architectures" || key == "bos_token_id" || key == "eos_token_id" ||
                               key.starts_with("rope_") || key.ends_with("_pdrop") || key == "activation_function" ||
                               key == "max_position_embeddings" || key == "sliding_window" ||
-                              key == "decoder_sparse_step" || key == "mlp_only_layers";
+                              key == "decoder_sparse_step" || key == "mlp_only_layers" ||
+                              key == "num_nextn_predict_layers";
             if (ours || !given.contains(key)) continue;
             INFO(key);
             if (!value.is_null() && !given[key].is_null()) CHECK(value == given[key]);
@@ -137,6 +138,20 @@ TEST_CASE("models made here are what their options make them") {
     CHECK(qwen2.architecture == "qwen2_moe");
     CHECK(qwen2.config["layer_types"] == Json({"sliding_attention", "sliding_attention"}));
     CHECK(sorted(read_again(qwen2.config).config) == sorted(qwen2.config));
+    const PublishedRecord deepseek = llama(
+        small +
+        ", kv_rank = 8, q_rank = 6, nope_dim = 4, rope_dim = 2, v_dim = 4, scores = 'sigmoid', correction = true, "
+        "shared = 16, groups = 2, top_groups = 1, scale = 2.5");
+    CHECK(deepseek.architecture == "deepseek_v3");
+    CHECK(deepseek.config["n_shared_experts"] == 2);
+    CHECK(deepseek.config["num_key_value_heads"] == 3);
+    CHECK(sorted(read_again(deepseek.config).config) == sorted(deepseek.config));
+    const PublishedRecord gpt_oss = llama(
+        small + ", bias = true, sinks = true, router_bias = true, expert_bias = true, limit = 7, first = 'top_k'");
+    CHECK(gpt_oss.architecture == "gpt_oss");
+    CHECK(gpt_oss.config["layer_types"] == Json({"full_attention", "full_attention"}));
+    CHECK(gpt_oss.config["swiglu_limit"] == 7);
+    CHECK(sorted(read_again(gpt_oss.config).config) == sorted(gpt_oss.config));
     for (const std::string more : {", dense = 1", ", scores = 'sigmoid'", ", shared = 8", ", renormalise = false"}) {
         INFO(more);
         CHECK_THROWS_WITH(llama(small + more).require_published("x"),

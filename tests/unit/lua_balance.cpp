@@ -25,13 +25,12 @@ std::unique_ptr<Experiment> balanced(const std::string& balance, const std::stri
         "local p = o.trace('t', { x = o.array('f32', { {'batch', 4}, {'seq', 6}, {'from', 5} }),\n"
         "                         targets = o.array('i32', { {'batch', 4}, {'seq', 6} }) }, function(b)\n"
         "  local x = o.nn.linear(b.x, 'in', { 'embed', 8 }, { bias = false })\n"
-        "  local targets = b.targets - 1\n"
+        "  local targets = b.targets\n"
         "  local y, route = o.nn.moe(x, { experts = 5, mlp = 7, top_k = 2, capacity = 0.8,\n"
         "    balance = { " +
             balance + " }" + moe +
             " })\n"
             "  route.scores:named 'scores' route.logits:named 'logits' route.load:named 'load'\n"
-            "  targets:named 'counted'\n"
             "  local count = o.constant(24)\n"
             "  return o.nn.balanced({ route, route }, y:sumsq(), count), count\n"
             "end)\np:train_with(o.optim.sgd { lr = 0.1, momentum = 0 })\np:compile()\n",
@@ -47,6 +46,8 @@ struct Step {
             test::Array array = test::fill_small(value, id);
             if (value.role == Role::state)
                 for (int64_t i = 0; i < array.type.count(); ++i) array.f64()[i] = static_cast<double>(i % 3 + 1) / 4;
+            if (value.type.dtype == DType::i32)
+                for (int64_t i = 0; i < array.type.count(); ++i) --array.i32()[i];  // -1: a target that does not count
             return array;
         });
     }
@@ -74,7 +75,7 @@ struct Step {
             if (b < 0 || b == i) sum += of("load").i32_at(i * E + e);
         return sum;
     }
-    bool counts(int64_t b, int64_t t) const { return of("counted").i32_at(b * T + t) >= 0; }
+    bool counts(int64_t b, int64_t t) const { return of("targets").i32_at(b * T + t) >= 0; }
 
     const std::unique_ptr<Experiment> experiment;
     const Program& program;

@@ -81,8 +81,9 @@ Json with(Json config, const std::string& key, const Json& value) {
 }  // namespace
 
 TEST_CASE("every published fixture is built from its config.json and fits its weights") {
-    for (const char* name : {"gpt2", "gpt2_bare", "llama", "llama_old", "llama_yarn", "mistral", "mixtral", "qwen2",
-                             "qwen2_moe", "qwen2_windows", "qwen3", "qwen3_moe"}) {
+    for (const char* name :
+         {"deepseek_v3", "gpt2", "gpt2_bare", "gpt_oss", "gpt_oss_mxfp4", "llama", "llama_old", "llama_yarn", "mistral",
+          "mixtral", "qwen2", "qwen2_moe", "qwen2_windows", "qwen3", "qwen3_moe"}) {
         INFO(name);
         const std::string folder = in_source(std::string("tests/transformers/") + name);
         const auto host = run(folder, 13);
@@ -139,6 +140,21 @@ TEST_CASE("every key of the most used small models is known; only the sizes are 
          "mixtral",
          {{"output_router_logits", false}, {"router_aux_loss_coef", 0.02}, {"sliding_window", nullptr}}},
         {"Qwen1.5-MoE-A2.7B", "qwen2_moe", {{"max_window_layers", 21}, {"sliding_window", 32768}}},
+        {"DeepSeek-V3",
+         "deepseek_v3",
+         {{"aux_loss_alpha", 0.001},
+          {"ep_size", 1},
+          {"moe_layer_freq", 1},
+          {"num_nextn_predict_layers", 1},
+          {"scoring_func", "sigmoid"},
+          {"seq_aux", true},
+          {"topk_method", "noaux_tc"}}},
+        {"gpt-oss-20b",
+         "gpt_oss_mxfp4",
+         {{"experts_per_token", 2},
+          {"initial_context_length", 4096},
+          {"router_aux_loss_coef", 0.9},
+          {"sliding_window", 128}}},
         {"Qwen3-30B-A3B", "qwen3_moe", {{"max_window_layers", 48}, {"sliding_window", nullptr}, {"num_experts", 6}}},
     };
     for (const auto& [name, fixture, keys] : models) {
@@ -349,6 +365,41 @@ TEST_CASE("a mixture of experts is built of its keys, drops nothing, and other m
     has(said(config_of("llama"), 13, {"script.capacity=1"}), "script.capacity = 1: llama has no experts");
     has(said(mixtral, 13, {"script.experts=8"}), "experts are made of the blocks of a dense model of Llama's family");
     has(said(config_of("gpt2"), 13, {"script.experts=8"}), "model_type = \"gpt2\": experts are made of the blocks");
+}
+
+TEST_CASE("DeepSeek-V3 and gpt-oss: their keys, and quantisations that are decoded") {
+    const Json deepseek = config_of("deepseek_v3"), gpt_oss = config_of("gpt_oss");
+    const auto param = [](const Json& config, const std::string& name) {
+        const Folder folder(config);
+        const auto host = run(folder.path, 13);
+        const auto found = host->experiment->train().find(name);
+        return found ? host->experiment->train().value(*found).type.shape : Shape{};
+    };
+    CHECK(param(deepseek, "layers.1.mlp.gate.correction") == Shape{8});
+    CHECK(param(deepseek, "layers.1.mlp.shared_experts.up.weight") == Shape{24, 16});
+    CHECK(param(deepseek, "layers.0.self_attn.q_a.weight") == Shape{24, 10});
+    CHECK(param(with(deepseek, "q_lora_rank", nullptr), "layers.0.self_attn.q.weight") == Shape{24, 40});
+    CHECK(param(with(deepseek, "attention_bias", true), "layers.0.self_attn.kv_a.bias") == Shape{16});
+    CHECK(param(with(deepseek, "first_k_dense_replace", 0), "layers.0.mlp.gate.weight") == Shape{24, 8});
+    has(said(with(deepseek, "scoring_func", "softmax")), "scoring_func = \"softmax\"");
+    has(said(with(deepseek, "topk_method", "greedy")), "topk_method = \"greedy\"");
+    has(said(with(deepseek, "n_group", 3)), "n_group = 3: does not divide 8 experts");
+    Json other = deepseek;
+    other["quantization_config"]["weight_block_size"] = {64, 64};
+    has(said(other), "quantization_config.weight_block_size = an object: expected [128, 128]");
+    other["quantization_config"]["quant_method"] = "awq";
+    has(said(other), "quantization_config.quant_method = \"awq\": not supported");
+    has(said(with(gpt_oss, "quantization_config", {{"quant_method", "fp8"}})), "quant_method = \"fp8\": not supported");
+    has(said(with(gpt_oss, "attention_bias", false)), "attention_bias = false");
+    has(said(with(gpt_oss, "swiglu_alpha", 1.5)), "swiglu_alpha = 1.5");
+    Json absent = gpt_oss;
+    absent.erase("layer_types");
+    const Folder folder(absent);
+    const auto host = run(folder.path, 13);
+    std::vector<int64_t> windows;
+    for (const Op& op : host->experiment->train().ops)
+        if (op.kind == "attention") windows.push_back(op.attributes.integer("window"));
+    CHECK(windows == std::vector<int64_t>{5, 0});
 }
 
 TEST_CASE("every expert of a mixture begins as a dense model's block, and the router with its initial values") {

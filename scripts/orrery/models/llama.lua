@@ -1,8 +1,9 @@
 --- Llama (Touvron et al. 2023): RMSNorm, rotary positions, SwiGLU, grouped key/value heads, no biases.
 -- Shapes: B batch, T seq, C embed, H heads, G kv_heads, D head_dim, M mlp, V vocab.
+local native = require "orrery.native"
 local nn, as_published = require "orrery.nn", require "orrery.as_published"
 
-local Llama = {}
+local Llama = { left_out = 0 }                     -- left_out: modules of multi-token prediction that files have, too
 Llama.__index = Llama
 
 -- Defaults of 0 and false: kv_heads = heads; head_dim = embed / heads; embed_std and std_out (projections that write to
@@ -14,21 +15,27 @@ Llama.__index = Llama
 -- loss_tile: see nn.loss. experts: of a mixture in place of the feed-forward block, in all layers but the first `dense`
 -- ones and those of the list dense_layers, from 0; expert_mlp: width of one, 0: mlp; upcycled: published files have a
 -- dense block, which all experts begin with, and no router. Others are options of nn.moe; shared = 0: none; the losses
--- of `balance` count the tokens that the model's loss counts.
+-- of `balance` count the tokens that the model's loss counts. correction: a bias of each expert that is added for the
+-- choice, a state, which changes only by balance.rate. kv_rank: attention is nn.latent_attention, with head sizes
+-- nope_dim, rope_dim, v_dim (DeepSeek-V3); q_rank = 0: none. sinks: see nn.attention; expert_bias: biases of the
+-- experts; limit: of the clamped activation of gpt-oss, 0: SwiGLU.
 local defaults = { layers = 32, embed = 4096, heads = 32, kv_heads = 0, head_dim = 0, mlp = 11008, vocab = 32000,
                    window = 0, windows = false, theta = 10000.0, rope_scaling = false, eps = 1e-5, tied = false,
                    qkv_bias = false, bias = false, qk_norm = false, std = 0.02, embed_std = false, std_out = false,
                    fused = true, rows = 0, loss_tile = -1, experts = 0, top_k = 2, expert_mlp = 0, dense = 0,
                    dense_layers = false, upcycled = false, capacity = 1.25, most = false, parts = 1,
                    overflow = "drop", drop = "position", scores = false, first = false, renormalise = true, scale = 1.0,
-                   shared = 0, shared_gate = false, balance = false }
+                   shared = 0, shared_gate = false, groups = 1, top_groups = 0, correction = false, balance = false,
+                   q_rank = 0, kv_rank = 0, nope_dim = 128, rope_dim = 64, v_dim = 128, interleaved = true,
+                   score_scale = 1.0, sinks = false, router_bias = false, expert_bias = false, limit = 0.0 }
 
 local function or_nil(n) return n ~= 0 and n or nil end
 
 --- Options of nn.moe for layers with experts.
 local function mixture(c)
   local options = { experts = c.experts, mlp = or_nil(c.expert_mlp) or c.mlp, shared = or_nil(c.shared), std = c.std,
-                    std_out = c.std_out or c.std }
+                    std_out = c.std_out or c.std, groups = c.groups, top_groups = or_nil(c.top_groups),
+                    router_bias = c.router_bias or nil, bias = c.expert_bias or nil, limit = or_nil(c.limit) }
   for key in ("top_k capacity most parts overflow drop scores first renormalise scale shared_gate"):gmatch "%S+" do
     options[key] = c[key] or nil
   end
@@ -42,6 +49,26 @@ local function mixture_params(c)
     for _, name in ipairs { "gate", "up", "down" } do list[#list + 1] = "shared_experts." .. name end
   end
   if c.shared_gate then list[#list + 1] = "shared_expert_gate" end
+  return list
+end
+
+--- Params of latent attention, their names in DeepSeek's files, and whether they are transposed.
+local function latent_names(c)
+  local list = { { "kv_a.weight", "kv_a_proj_with_mqa.weight", true }, { "kv_a_norm.weight", "kv_a_layernorm.weight" },
+                 { "kv_b.weight", "kv_b_proj.weight", true }, { "o.weight", "o_proj.weight", true } }
+  local function add(...) list[#list + 1] = { ... } end
+  if c.q_rank > 0 then
+    add("q_a.weight", "q_a_proj.weight", true)
+    add("q_a_norm.weight", "q_a_layernorm.weight")
+    add("q_b.weight", "q_b_proj.weight", true)
+  else
+    add("q.weight", "q_proj.weight", true)
+  end
+  if c.bias then
+    add("kv_a.bias", "kv_a_proj_with_mqa.bias")
+    add("o.bias", "o_proj.bias")
+    if c.q_rank > 0 then add("q_a.bias", "q_a_proj.bias") end
+  end
   return list
 end
 
@@ -65,6 +92,10 @@ function Llama:block(i, x_BTC)
     options.balance = { targets = self.targets }
     for key, value in pairs(c.balance) do options.balance[key] = value end
   end
+  if c.correction and ((c.balance or {}).rate or 0) == 0 then
+    options.correction = native.state { name = "gate.correction", shape = { { "router", c.experts } } }
+    if native.training() then options.correction:next(options.correction) end
+  end
   local y_BTC, route = nn.moe(x_BTC, options)
   self.routes[i] = route
   return y_BTC
@@ -84,14 +115,22 @@ function Llama:head(tokens, packed)
   for name, value in pairs(c.rope_scaling or {}) do rope[name] = value end
   local attention = { heads = c.heads, kv_heads = or_nil(c.kv_heads), head_dim = or_nil(c.head_dim), rope = rope,
                       window = or_nil(c.window), bias = c.bias or c.qkv_bias and "qkv", qk_norm = c.qk_norm and c.eps,
-                      fused = c.fused, std = std, std_out = std_out }
+                      fused = c.fused, sinks = c.sinks or nil, std = std, std_out = std_out }
   if packed then attention.documents, attention.positions = packed.documents, packed.positions end
+  local attend = nn.attention
+  if c.kv_rank > 0 then
+    attend = nn.latent_attention
+    attention = { heads = c.heads, q_rank = or_nil(c.q_rank), kv_rank = c.kv_rank, nope_dim = c.nope_dim,
+                  rope_dim = c.rope_dim, v_dim = c.v_dim, rope = rope, interleaved = c.interleaved, bias = c.bias,
+                  scale = c.score_scale, documents = attention.documents, positions = attention.positions, std = std,
+                  std_out = std_out }
+  end
   self.routes = {}                                                    -- of layers with experts, by number from 0
   local x_BTC = nn.embedding(tokens, "embed_tokens", vocab, embed, embed_std, c.vocab)
   for i = 0, c.layers - 1 do
     if c.windows then attention.window = or_nil(c.windows[i + 1]) end
     nn.scope("layers." .. i, function()
-      x_BTC = x_BTC + nn.scope("self_attn", nn.attention, nn.rmsnorm(x_BTC, "input_layernorm", c.eps), attention)
+      x_BTC = x_BTC + nn.scope("self_attn", attend, nn.rmsnorm(x_BTC, "input_layernorm", c.eps), attention)
       x_BTC = x_BTC + nn.scope("mlp", self.block, self, i, nn.rmsnorm(x_BTC, "post_attention_layernorm", c.eps))
     end)
   end
@@ -128,6 +167,9 @@ function Llama:tensors()
                  published = self.published or as_published.llama(self.config, self.longest) }
   local words = self.config.rows > self.config.vocab and { 1, self.config.vocab } or nil
   local names = self.config.experts > 0 and as_published.mixture(self)
+  for layer = self.config.layers, self.config.layers + self.left_out - 1 do
+    list.ignore[#list.ignore + 1] = ("model.layers.%d.*"):format(layer)
+  end
   if self.config.upcycled then list.fresh = { "layers.*.mlp.gate.weight" } end
   local function add(param, tensor, transpose, padded)
     list[#list + 1] = { param = param, tensor = tensor, transpose = transpose or false, padded = padded }
@@ -135,7 +177,10 @@ function Llama:tensors()
   add("embed_tokens.weight", "model.embed_tokens.weight", false, words)
   for i = 0, self.config.layers - 1 do
     local ours, theirs = ("layers.%d."):format(i), ("model.layers.%d."):format(i)
-    for _, name in ipairs { "q", "k", "v", "o" } do
+    for _, row in ipairs(self.config.kv_rank > 0 and latent_names(self.config) or {}) do
+      add(ours .. "self_attn." .. row[1], theirs .. "self_attn." .. row[2], row[3])
+    end
+    for _, name in ipairs(self.config.kv_rank > 0 and {} or { "q", "k", "v", "o" }) do
       add(ours .. "self_attn." .. name .. ".weight", theirs .. "self_attn." .. name .. "_proj.weight", true)
       if self.config.bias or self.config.qkv_bias and name ~= "o" then
         add(ours .. "self_attn." .. name .. ".bias", theirs .. "self_attn." .. name .. "_proj.bias")
@@ -144,10 +189,25 @@ function Llama:tensors()
     for _, name in ipairs(self.config.qk_norm and { "q", "k" } or {}) do
       add(ours .. "self_attn." .. name .. "_norm.weight", theirs .. "self_attn." .. name .. "_norm.weight")
     end
-    if has_experts(self.config, i) then
+    if self.config.sinks then add(ours .. "self_attn.sinks", theirs .. "self_attn.sinks") end
+    if names and names.fused and has_experts(self.config, i) then
+      add(ours .. "mlp.gate.weight", theirs .. "mlp.router.weight", true)
+      add(ours .. "mlp.gate.bias", theirs .. "mlp.router.bias")
+      for _, kind in ipairs { "weight", "bias" } do
+        local ending, dim = kind == "bias" and "_bias" or "", kind == "bias" and 2 or 3
+        for index, name in ipairs { "gate", "up" } do
+          add(("%smlp.experts.%s.%s"):format(ours, name, kind), theirs .. "mlp.experts.gate_up_proj" .. ending)
+          list[#list].part, list[#list].interleaved = { dim, index, 2 }, true
+        end
+        add(ours .. "mlp.experts.down." .. kind, theirs .. "mlp.experts.down_proj" .. ending)
+      end
+    elseif has_experts(self.config, i) then
       for _, name in ipairs(mixture_params(self.config)) do
         add(ours .. "mlp." .. name .. ".weight", theirs .. names[name] .. ".weight", true)
         local dense = self.config.upcycled and name:match "^experts%.(%a+)$"
+        if self.config.correction and name == "gate" then
+          add(ours .. "mlp.gate.correction", theirs .. "mlp.gate.e_score_correction_bias")
+        end
         if dense then list[#list].from = ("%smlp.%s_proj.weight"):format(theirs, dense) end
       end
     else
