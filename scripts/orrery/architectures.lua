@@ -3,7 +3,7 @@
 -- default as in transformers; nil: required, also = another name of the key, null = meaning of null, which may be given
 -- itself }. fixed: keys that must have one of our values, or be absent, because others change the mathematics. free:
 -- keys that do not affect what the model computes. said: keys that `orrery export` writes in addition to the model's
--- options. quantized: method of quantization_config whose tensors are decoded as they are read.
+-- options. quantized: method of quantization_config; its tensors are decoded as they are read.
 
 local function set(list)
   local has = {}
