@@ -225,7 +225,7 @@ local latent_options = options_of("heads q_rank kv_rank nope_dim rope_dim v_dim 
 -- one vector of kv_rank elements a position, queries of one of q_rank. A head's q and k have nope_dim elements without
 -- a position and rope_dim with one; those of k are the same for all heads. options: heads, q_rank (nil: queries are
 -- made of x), kv_rank, nope_dim, rope_dim, v_dim (of values), rope (theta, or the op's options), interleaved
--- (neighbours are rotated as a pair), eps (1e-6; of the norms of both vectors), scale (1; of the scores, besides
+-- (neighbours are rotated as a pair), eps (1e-6; of the norms of both vectors), scale (1; of the scores, times
 -- 1/sqrt(nope_dim + rope_dim)), bias (false; in the projections of x and the output's), documents and positions as in
 -- nn.attention, std, std_out (std).
 function nn.latent_attention(x, options)
