@@ -21,9 +21,9 @@ local declared = {
   capacity = { 1.25, "mixtral, qwen3_moe: slots of an expert, as a multiple of its even share" },
   overflow = { "drop", "mixtral, qwen3_moe: choices without a slot are dropped, or the step runs again with more slots",
                one_of = { "drop", "again" } },
-  most     = { 2.0, "overflow = again: the largest capacity; experts / top_k holds everything" },
+  largest  = { 2.0, "overflow = again: the largest capacity; experts / top_k holds everything" },
   parts    = { 1, "mixtral, qwen3_moe: groups of tokens that a sequence is cut into; each has its own slots" },
-  drop     = { "position", "mixtral, qwen3_moe: which choices find no slot: the last, or those of least weight",
+  drop     = { "position", "mixtral, qwen3_moe: which choices find no slot: the last, or the lightest",
                one_of = { "position", "weight" } },
   balance  = { "none", "mixtral, qwen3_moe: loss on uneven loads of experts in a sequence, a group or the last step",
                one_of = { "none", "sequence", "groups", "last_step" } },
@@ -63,7 +63,7 @@ local takes = {                                               -- options that no
   mixtral = { kv_heads = true, window = true, embed_std = true },
   qwen3_moe = { kv_heads = true, embed_std = true, expert_mlp = true, dense = true },
 }
-local of_experts = "experts top_k capacity parts overflow most drop"
+local of_experts = "experts top_k capacity parts overflow largest drop"
 local of_balance = " balance balance_loss balance_groups bias_rate z_loss"
 for key in (of_experts .. of_balance):gmatch "%S+" do takes.mixtral[key], takes.qwen3_moe[key] = true, true end
 local mine = takes[opt.model]
@@ -92,7 +92,7 @@ if mine.window then sizes.window = opt.window end
 if mine.embed_std then sizes.embed_std = opt.embed_std end
 if mine.experts then
   for key in of_experts:gmatch "%S+" do sizes[key] = opt[key] end
-  if opt.overflow == "drop" and opt.most == declared.most[1] then sizes.most = nil end
+  if opt.overflow == "drop" and opt.largest == declared.largest[1] then sizes.largest = nil end
   sizes.balance = { loss = opt.balance, coefficient = opt.balance_loss, groups = opt.balance_groups, z = opt.z_loss,
                     rate = opt.bias_rate }
 end

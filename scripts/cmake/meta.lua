@@ -58,7 +58,7 @@
 ---@field top_k integer   experts of a token
 ---@field mlp integer     width of an expert
 ---@field capacity? number   1.25; slots of an expert, as a multiple of its even share; the smallest of "again", 1
----@field most? number       2; the largest capacity of "again"
+---@field largest? number    2; the largest capacity of "again"
 ---@field parts? integer     1; groups of tokens in a sequence
 ---@field overflow? "drop" | "again"
 ---@field drop? "position" | "weight"
@@ -546,13 +546,13 @@ function orrery.training() end
 ---@param sizes number[]
 ---@return number
 function orrery.capacity(sizes) end
---- Declares that a train step overflows if an element of `load` [..., n] (i32, f32) is above room(capacity). Such a
+--- Declares that a train step overflows if an element of `load` [..., n] (i32, f32) is above limit(capacity). Such a
 --- step changes no param or state: all ranks run the same batch again with the next larger capacity. The next step
 --- begins with the capacity that was large enough; after 50 steps that did not need it, the next smaller one is taken.
---- If the largest one overflows, the run ends with scope, element and load. Only where o.training() is true.
+--- If the largest one overflows, the run fails and names scope, element and load. Only where o.training() is true.
 ---@param load Value
----@param room fun(capacity: number): number
-function orrery.overflow(load, room) end
+---@param limit fun(capacity: number): number
+function orrery.overflow(load, limit) end
 --- Declares a number in addition to the loss, in the function given to o.trace or one that it calls: metrics.jsonl has
 --- sum / count in the line of each step, and as eval_NAME in that of each evaluation. Both are f32 scalars, added up
 --- over micro-batches, ranks and batches as the loss and its count are. Without a count, `sum` is an f32 scalar or list

@@ -51,16 +51,16 @@ local function checked(x, given)
   if c.top_k > reached then
     fail("top_k = %d is more than the %d experts of %d groups: raise top_groups", c.top_k, reached, c.top_groups)
   end
-  for _, key in ipairs { "capacity", "most" } do
+  for _, key in ipairs { "capacity", "largest" } do
     local value = c[key]
     if value ~= nil and not (type(value) == "number" and value > 0 and value < math.huge) then
       fail("%s = %s: expected a number above 0", key, tostring(value))
     end
   end
-  if c.most and c.overflow ~= "again" then
-    fail("most = %g: only overflow = \"again\" has a largest capacity", c.most)
+  if c.largest and c.overflow ~= "again" then
+    fail("largest = %g: only overflow = \"again\" has several capacities", c.largest)
   end
-  if c.most and c.most < c.capacity then fail("most = %g is below capacity = %g", c.most, c.capacity) end
+  if c.largest and c.largest < c.capacity then fail("largest = %g is below capacity = %g", c.largest, c.capacity) end
   if c.limit and not (type(c.limit) == "number" and c.limit > 0) then
     fail("limit = %s: expected a number above 0", tostring(c.limit))
   end
@@ -68,17 +68,18 @@ local function checked(x, given)
   return c
 end
 
---- Capacities of overflow = "again", ascending: from `capacity` to `most` in steps of 1, 1.25, 1.5, 2, 3, 4, 6, 8 ...
+--- Capacities of overflow = "again", ascending: `capacity`, what of 1, 1.25, 1.5, 2, 3, 4, 6, 8 ... is in between, and
+-- `largest`.
 local function capacities_of(c)
   local full = c.experts / c.top_k                                  -- holds everything
   local first = math.min(c.capacity, full)
-  local most = math.min(c.most or math.max(2, first), full)
+  local last = math.min(c.largest or math.max(2, first), full)
   local list, next, other = { first }, 1, 1.25
-  while next < most do
+  while next < last do
     if next > first then list[#list + 1] = next end
     next, other = other, next == 1 and 1.5 or next == 1.25 and 2 or next == 1.5 and 3 or 2 * next
   end
-  if most > first then list[#list + 1] = most end
+  if last > first then list[#list + 1] = last end
   return list
 end
 

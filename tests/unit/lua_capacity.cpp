@@ -59,7 +59,7 @@ TEST_CASE("a train step is made for each capacity, and evaluation has none") {
     CHECK(made.recipe->capacities == std::vector<double>{1, 1.5, 3});
     std::vector<std::string> names;
     for (const MarkedProgram& program : made.programs) names.push_back(program.entry.name);
-    CHECK(names == std::vector<std::string>{"train", "train at 1", "train at 1.5", "eval"});
+    CHECK(names == std::vector<std::string>{"train", "train at 1", "train at 1.5", "eval", "logits"});
     CHECK(has(print(made.train()), "by=3.0"));
     CHECK(has(print(made.find("train at 1")->program), "by=1.0"));
     CHECK(has(print(made.find("train at 1.5")->program), "by=1.5"));
@@ -109,7 +109,7 @@ TEST_CASE("every kind of optimizer leaves a step that overflows as it was") {
 TEST_CASE("lists of capacities that cannot be") {
     has(message(script("{ 2, 1 }")), "entry 2 is 1, expected a number above 2");
     has(message(script("{}")), "the list is empty");
-    has(message(script("{ 1, 'x' }")), "entry 2 is a text, expected a number above 1");
+    has(message(script("{ 1, 'x' }")), "entry 2 is the text \"x\", expected a number above 1");
     has(message(script("(layer == 1 and { 1, 2 } or { 1, 3 })")),
         "the list { 1, 3 } differs from { 1, 2 } of an earlier call; all calls of a program have one list");
     std::string late = script();

@@ -68,21 +68,21 @@ int capacity(lua_State* L) {
     return 1;
 }
 
-/// Calls room(capacity), the function at stack index 2.
-double room_of(lua_State* L, double capacity) {
+/// Calls limit(capacity), the function at stack index 2.
+double limit_of(lua_State* L, double capacity) {
     lua_pushvalue(L, 2);
     lua_pushnumber(L, capacity);
     lua_call(L, 1, 1);
     if (lua_type(L, -1) != LUA_TNUMBER || !(lua_tonumber(L, -1) >= 0))
         bad_argument(L, 2,
-                     fmt::format("room({:g}) is {}, expected a number of at least 0", capacity, type_text(L, -1)));
-    const double room = lua_tonumber(L, -1);
+                     fmt::format("limit({:g}) is {}, expected a number of at least 0", capacity, type_text(L, -1)));
+    const double limit = lua_tonumber(L, -1);
     lua_pop(L, 1);
-    return room;
+    return limit;
 }
 
-/// native.overflow(load, room): the step overflows if an element of `load` is above room(capacity). Records the sum of
-/// what is above it, for this capacity and the next smaller one.
+/// native.overflow(load, limit): the step overflows if an element of `load` is above limit(capacity). Records the sum
+/// of what is above it, for this capacity and the next smaller one.
 int overflow(lua_State* L) {
     const std::shared_ptr<Tape> tape = forward_tape(L, "o.overflow");
     const Symbol& load = check<Symbol>(L, 1);
@@ -107,16 +107,16 @@ int overflow(lua_State* L) {
         builder.name(given, builder.scope() + std::string(load_suffix), origin);
     std::vector<int64_t> dims(tape->program->value(given).type.shape.size());
     std::iota(dims.begin(), dims.end(), 0);
-    const auto above = [&](double room) {
-        const ValueId more = one("sub", {given, constant(L, *tape, room, DType::f32)});
+    const auto above = [&](double limit) {
+        const ValueId more = one("sub", {given, constant(L, *tape, limit, DType::f32)});
         const ValueId excess = one("maximum", {more, constant(L, *tape, 0, DType::f32)});
         return one("sum", {excess}, {{"dims", dims}});
     };
     const std::vector<double>& list = tape->capacities;
     const size_t at = tape->capacity > 0 ? std::lower_bound(list.begin(), list.end(), tape->capacity) - list.begin()
                                          : list.size() - 1;
-    const ValueId now = above(room_of(L, list[at]));
-    const ValueId below = at == 0 ? now : above(room_of(L, list[at - 1]));
+    const ValueId now = above(limit_of(L, list[at]));
+    const ValueId below = at == 0 ? now : above(limit_of(L, list[at - 1]));
     if (!tape->declares) return 0;
     const auto number = tape->overflows++;
     builder.result(fmt::format("{}:{}", overflow_name, number), now, origin);

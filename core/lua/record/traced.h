@@ -62,7 +62,7 @@ void check_name(lua_State* L, int index, const std::string& name, const char* wh
 /// Returns the recipe, with functions that call the script's in this thread of Lua. `traced` must outlive the recipe.
 Recipe recipe_of(lua_State* L, const Traced& traced);
 
-/// What a recorded function says of its program, besides ops.
+/// What a recorded function says of its program, in addition to its ops.
 struct Declared {
     bool mean = false;                    ///< it returns a mean, without a count
     std::vector<double> capacities = {};  ///< its list of capacities; empty: it has none

@@ -67,13 +67,14 @@ private:
     }
 
     /// Assigns each param and its states to the first stage that reads the param, and a state that the model reads
-    /// (o.state) to the first stage of its forward pass that does.
+    /// (o.state) to the first stage of its forward pass that does. The loss scale, which only a loss reads there, is of
+    /// stage 0.
     void find_homes() {
         for (const Op& op : program_.ops)
             for (ValueId input : op.inputs) {
                 const Value& v = program_.value(input);
-                const bool kept = v.role == Role::state && v.of == none && op.phase == Phase::forward;
-                const bool source = v.role == Role::param || kept;
+                const bool read = v.role == Role::state && v.of == none && op.phase == Phase::forward;
+                const bool source = v.role == Role::param || (read && !op_def(op.kind).loss);
                 if (source && op.stage != none && (stage(input) == none || op.stage < stage(input)))
                     lives(input, op.stage);
             }

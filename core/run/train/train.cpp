@@ -260,7 +260,7 @@ private:
         session_.at("capacity");
         throw Error(fmt::format("step {}: the step overflows the largest capacity, {:g}{}{}; the update is not made; "
                                 "checkpoints before it are intact{}\n"
-                                "  declare a larger capacity (o.capacity; `most` of nn.moe), or balance the loads",
+                                "  declare a larger capacity (o.capacity; `largest` of nn.moe), or balance the loads",
                                 step, step_capacity_, largest.empty() ? "" : ": ", largest, save),
                     Fault::failed);
     }
