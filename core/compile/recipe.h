@@ -17,7 +17,8 @@
 namespace orrery {
 
 /// The tensor of a published checkpoint (safetensors) that a param is loaded from, or a state of o.state, as the script
-/// declares. A param may be stacked: then there is a tensor for each index along its first dim, and `tensor` has * in place of the index.
+/// declares. A param may be stacked: then there is a tensor for each index along its first dim, and `tensor` has * in
+/// place of the index.
 struct WeightSource {
     std::string param;
     std::string tensor;

@@ -3,7 +3,7 @@
 -- default as in transformers; nil: required, also = another name of the key, null = meaning of null, which may be given
 -- itself }. fixed: keys that must have one of our values, or be absent, because others change the mathematics. free:
 -- keys that do not affect what the model computes. said: keys that `orrery export` writes in addition to the model's
--- options. quantized: method of quantization_config whose tensors are decoded as they are read.
+-- options. quantized: method of quantization_config that is decoded as files are read.
 
 local function set(list)
   local has = {}
@@ -30,7 +30,7 @@ local function fixed(more)
   return all
 end
 
--- Params of a mixture of experts -> names of their tensors below a layer's, a tensor for each expert. gpt_oss has one of
+-- Params of a mixture of experts -> names of their tensors below a layer's, one for each expert. gpt_oss has one for
 -- all experts, in which gate and up alternate (`fused`).
 local function mixture(block, gate, up, down, shared)
   local experts = block .. ".experts.*."
@@ -116,7 +116,8 @@ return {
   gpt_oss = of_llama {
     class = "GptOssForCausalLM", window = "typed", head_dim = 64, eps = 1e-5, theta = 150000.0,
     sizes = { bias = true, sinks = true, router_bias = true, expert_bias = true, first = "top_k" },
-    fixed = { attention_bias = { true }, swiglu_alpha = { 1.702 } }, free = balance .. " experts_per_token initial_context_length",
+    fixed = { attention_bias = { true }, swiglu_alpha = { 1.702 } },
+    free = balance .. " experts_per_token initial_context_length",
     keys = { { "num_local_experts", "experts", 128, also = "num_experts" }, { "num_experts_per_tok", "top_k", 4 },
              { "swiglu_limit", "limit", 7.0 } },
     mixture = { fused = true }, quantized = "mxfp4",

@@ -64,7 +64,7 @@ local function dense_layers(config, layers)
   return 0, dense
 end
 
---- Takes a quantization_config whose tensors are decoded as they are read; check_rest refuses any other.
+--- Takes a quantization_config that is decoded as files are read; check_rest refuses any other.
 local function take_quantized(config, architecture)
   local given = config.all.quantization_config
   local method = type(given) == "table" and given.quant_method

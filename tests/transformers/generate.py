@@ -18,7 +18,7 @@ import transformers
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-STEPS = 20                                                # of a mixture, whose params are compared too, half as many
+STEPS = 20                                                # half as many of a mixture: its params are compared, too
 ADAMW = dict(lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=64)
@@ -109,7 +109,7 @@ E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float32)
 
 
 def mxfp4(x):
-    """Blocks and scales of x [E, in, out], whose elements have values of MXFP4 with the scale of the largest of 32."""
+    """Blocks and scales of x [E, in, out] of rounded_to_mxfp4."""
     rows = x.float().transpose(1, 2).unflatten(2, (-1, 32))                    # [E, out, G, 32]
     scales = exponents(rows)
     codes = ((rows / 2.0 ** scales[..., None]).abs()[..., None] - E2M1).abs().argmin(-1) + 8 * (rows < 0)

@@ -15,7 +15,7 @@ struct TensorPiece {
     bool transpose = false;  ///< whether the piece of the param is a matrix [in, out], and the tensor [.., out, in]
     int64_t index = -1;      ///< index along the param's first dim; -1: all
     std::vector<const ManifestTensor*> interleaved =
-        {};  ///< params whose elements alternate along the last dim, in turn
+        {};  ///< params that take turns along the last dim, an element each
     Block place;
 };
 
