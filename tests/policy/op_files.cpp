@@ -155,8 +155,7 @@ std::map<std::string, std::set<std::string>> files_of_ops() {
         if (!counts(source)) continue;
         const std::string text = code_of(source);
         for (const std::string& op : ops)
-            if (names(source, text, op))
-                files[op].insert(source.in("scripts/orrery") ? "scripts/orrery" : source.path);
+            if (names(source, text, op)) files[op].insert(source.in("scripts/orrery") ? "scripts/orrery" : source.path);
     }
     return files;
 }
