@@ -23,7 +23,7 @@ local declared = {
                one_of = { "drop", "again" } },
   largest  = { 2.0, "overflow = again: the largest capacity; experts / top_k holds everything" },
   parts    = { 1, "mixtral, qwen3_moe: groups of tokens that a sequence is cut into; each has its own slots" },
-  drop     = { "position", "mixtral, qwen3_moe: which choices find no slot: the last, or those of least weight",
+  drop     = { "position", "mixtral, qwen3_moe: which choices find no slot: the last, or the lightest",
                one_of = { "position", "weight" } },
   balance  = { "none", "mixtral, qwen3_moe: loss on uneven loads of experts in a sequence, a group or the last step",
                one_of = { "none", "sequence", "groups", "last_step" } },

@@ -3,12 +3,19 @@
 local o = require "orrery"
 
 local cfg = o.config
-local opt = o.options {
+local declared = {
   fused    = { true, "attention as one op; false: scores, mask, softmax and products as ops of their own" },
   loss_tile = { -1, "rows of a tile of the loss; 0: all logits at once; -1: at once up to 2^26, else tiles of 64 MiB" },
   dropout  = { 0.0, "share of activations dropped while training; gpt2 only" },
-  capacity = { 0.0, "experts: slots of one in a sequence, times the even share; choices that find none are dropped; "
-               .. "0: none is dropped" },
+  capacity = { 0.0, "experts: slots of one in a sequence, times the even share; 0: each token finds one" },
+  overflow = { "drop", "experts: choices without a slot are dropped, or the step runs again with more slots",
+               one_of = { "drop", "again" } },
+  largest  = { 2.0, "overflow = again: the largest capacity; experts / top_k holds everything" },
+  balance  = { "none", "experts: loss on uneven loads in a sequence, or by the loads of the last step",
+               one_of = { "none", "sequence", "last_step" } },
+  balance_loss = { 0.001, "factor of that loss" },
+  bias_rate = { 0.0, "experts: step of a bias of the choice towards even loads; DeepSeek-V3 has the bias" },
+  z_loss   = { 0.0, "experts: factor of the z-loss" },
   experts  = { 0, "makes a mixture of so many copies of a dense model's block, with a new router; 0: as published" },
   top_k    = { 2, "experts of a token in such a mixture" },
   unread   = { "", "keys of config.json to leave unread, as in key,key" },
@@ -32,6 +39,8 @@ local opt = o.options {
   reduce   = { "f32", "mesh axes dp, ep, cp: type in which gradients are sent: f32, or bf16 in half the bytes" },
 }
 
+local opt = o.options(declared)
+
 local function words(list)
   local all = {}
   for word in list:gmatch "[^,]+" do all[#all + 1] = word end
@@ -40,14 +49,21 @@ end
 
 local data = o.data.file { documents = opt.documents }
 local packed = opt.documents or opt.order ~= "natural"        -- attention by documents and positions
-local model, published = o.published.model(cfg.checkpoint.load, {
-  seq = data.seq, unread = words(opt.unread),
-  more = { fused = opt.fused, dropout = opt.dropout > 0 and opt.dropout or nil,
-           loss_tile = opt.loss_tile, capacity = opt.capacity > 0 and opt.capacity or nil,
-           experts = opt.experts > 0 and opt.experts or nil, top_k = opt.experts > 0 and opt.top_k or nil },
-})
-if opt.capacity > 0 and not published.sizes.experts then
-  error(("script.capacity = %g: %s has no experts\n  leave it out"):format(opt.capacity, published.type))
+local more = { fused = opt.fused, dropout = opt.dropout > 0 and opt.dropout or nil, loss_tile = opt.loss_tile,
+               capacity = opt.capacity > 0 and opt.capacity or nil }
+if opt.experts > 0 then more.experts, more.top_k = opt.experts, opt.top_k end
+if opt.overflow == "again" then
+  more.overflow, more.capacity, more.largest = "again", more.capacity or 1.0, opt.largest
+end
+if opt.balance ~= "none" or opt.bias_rate > 0 or opt.z_loss > 0 then
+  more.balance = { loss = opt.balance, coefficient = opt.balance_loss, rate = opt.bias_rate, z = opt.z_loss }
+end
+local model, published = o.published.model(cfg.checkpoint.load,
+  { seq = data.seq, unread = words(opt.unread), more = more })
+for _, key in ipairs { "capacity", "overflow", "balance", "bias_rate", "z_loss" } do
+  if not published.sizes.experts and opt[key] ~= declared[key][1] then
+    error(("script.%s = %s: %s has no experts\n  leave it out"):format(key, opt[key], published.type))
+  end
 end
 
 local program = o.trace(published.type, packed and data.placed or data.signature, function(batch)
@@ -76,7 +92,7 @@ print(run:summary())
 if (published.left_out or 0) > 0 then
   print(("multi-token prediction: %d layers of the files are left out, and of an export"):format(published.left_out))
 end
-if opt.capacity > 0 and opt.capacity * published.sizes.top_k < published.sizes.experts then
+if opt.overflow == "drop" and opt.capacity > 0 and opt.capacity * published.sizes.top_k < published.sizes.experts then
   print(("experts: a sequence's choices beyond %g of the even share of an expert are dropped"):format(opt.capacity))
 end
 run:train(data)

@@ -9,7 +9,7 @@ namespace orrery {
 /// Results of a train step with capacities (o.capacity), f32[]: what its capacity and the next smaller one do not hold.
 /// If the first is above 0, the step overflows: it changes no param or state, and runs again with a larger capacity.
 constexpr std::string_view overflow_name = "run.overflow", below_name = "run.overflow_below";
-/// The value whose elements must fit has the name of the scope that declares it (o.overflow), and this suffix.
+/// The value of elements that must fit has the name of the scope that declares it (o.overflow), and this suffix.
 constexpr std::string_view load_suffix = ".load";
 
 /// Chooses the capacity of each step of a run: the smallest that was large enough lately. Every rank has one, and they

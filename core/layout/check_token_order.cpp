@@ -142,7 +142,7 @@ private:
                     parts.push_back({rule.factors[static_cast<size_t>(f)].size, ordered[static_cast<size_t>(f)]});
                 const bool groups = parts.size() > 1 && parts[0].ordered;
                 if (groups && parts[0].size * parts[1].size == length_ && !parts[1].ordered) {
-                    parts[0].size = length_;  // groups whose tokens are in one dim again
+                    parts[0].size = length_;  // groups with their tokens in one dim again
                     parts.erase(parts.begin() + 1);
                 }
             }

@@ -63,7 +63,7 @@ local function by_group(x, groups)
   return x:reshape(dims):sum { dims = { 2 } }
 end
 
---- 1 for each token whose target counts, else 0, f32 [B, T], or in the shape of `like`; nil: all count.
+--- 1 for each token with a target that counts, else 0, f32 [B, T], or in the shape of `like`; nil: all count.
 local function counted(c, like)
   if not c.targets then return nil end
   local m = c.targets:less(0):select(native.constant(0), native.constant(1))
@@ -73,7 +73,7 @@ local function counted(c, like)
   return m:reshape(dims)
 end
 
---- each [..., N] -> f32 [], the sum over the tokens whose targets count.
+--- each [..., N] -> f32 [], the sum over the tokens with targets that count.
 local function sum_of_counted(each, c)
   local m = counted(c, each)
   return (m and each * m or each):sum()
@@ -88,8 +88,8 @@ end
 
 --- The auxiliary loss of Switch (Fedus et al. 2022) and DeepSeek (Dai et al. 2024), f32 []: for each group the sum over
 -- experts of f_e p_e, 1 where balanced, with f_e = load_e E / (k tokens) and p_e the mean share of expert e's score;
--- times the group's tokens whose targets count. Groups are sequences, or as many equal parts of the batch as `groups`
--- says; a mesh or a number of micro-batches that tears a group apart is refused.
+-- times the tokens of the group with targets that count. Groups are sequences, or as many equal parts of the batch as
+-- `groups` says; a mesh or a number of micro-batches that tears a group apart is refused.
 local function of_groups(route, c)
   local s, load = shares(route), route.load:cast "f32"
   local batch, e = s.shape[1], route.experts
@@ -103,7 +103,7 @@ local function of_groups(route, c)
   return each:sum() * (c.coefficient * e / choices)
 end
 
---- The same loss with f of the step before, whose loads are a state: linear in the scores of each token, so that it
+--- The same loss with f of the step before, with its loads in a state: linear in the scores of each token, so that it
 -- balances the whole batch.
 local function of_last_step(route, c)
   local before = native.state { name = "gate.loads", shape = { { "router", route.experts } }, initial = 1 }

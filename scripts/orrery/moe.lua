@@ -90,7 +90,8 @@ local function slots_of(c, capacity, tokens)
       .. "  set capacity to at least %g, or make groups larger by fewer parts", tokens, capacity * tokens * c.top_k,
       capacity, c.top_k, 1 / tokens)
   end
-  return math.min(math.ceil(capacity * tokens * c.top_k / c.experts), tokens)
+  local share = capacity * tokens * c.top_k / c.experts
+  return math.min(math.ceil(share * (1 - 2 ^ -40)), tokens)           -- 4, not 5, for a share that rounds to 4 + 2^-50
 end
 
 --- The capacity of this program. With overflow = "again", a train step has one of several, and others hold everything.

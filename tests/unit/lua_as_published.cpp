@@ -138,6 +138,8 @@ TEST_CASE("models made here are what their options make them") {
     CHECK(qwen2.architecture == "qwen2_moe");
     CHECK(qwen2.config["layer_types"] == Json({"sliding_attention", "sliding_attention"}));
     CHECK(sorted(read_again(qwen2.config).config) == sorted(qwen2.config));
+    CHECK_THROWS_WITH(llama(small + ", balance = { rate = 0.001 }").require_published("x"),
+                      Catch::Contains("a bias of the choice that balances experts"));
     const PublishedRecord deepseek = llama(
         small +
         ", kv_rank = 8, q_rank = 6, nope_dim = 4, rope_dim = 2, v_dim = 4, scores = 'sigmoid', correction = true, "

@@ -97,7 +97,9 @@ TEST_CASE("FLOPs and active parameters of a mixture are those of the experts tha
     CHECK(active_parameters(all) == in + gate + 6 * expert);
     CHECK(model_flops(slots) == 2 * tokens * (2 * in + 3 * gate + 2 * 3 * expert));  // x has no gradient
     CHECK(model_flops(mixture("o.nn.moe", ", top_k = 2, capacity = 0.5")) ==
-          2 * tokens * (2 * in + 3 * gate) + 2 * (2 * 6 * 2) * 3 * expert);  // 2 slots of 6 experts in 2 sequences
+          2 * tokens * (2 * in + 3 * gate) + 2 * (2 * 6 * 2) * 3 * expert);   // 2 slots of 6 experts in 2 sequences
+    CHECK(model_flops(mixture("o.nn.moe", ", top_k = 5, capacity = 0.4")) ==  // 0.4 * 12 * 5 / 6 is above 4 in f64
+          2 * tokens * (2 * in + 3 * gate) + 2 * (4 * 6 * 2) * 3 * expert);
 }
 
 TEST_CASE("when all tokens choose one expert, all but its slots are dropped") {

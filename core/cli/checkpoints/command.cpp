@@ -54,7 +54,7 @@ Command prune(CheckpointsCommand& command) {
         Flag("--keep-every-steps", &command.every_steps, "and those of steps that this divides", any),
         Flag("--keep-hourly", &command.hourly, "and the newest of each of the last so many hours that have one", any),
         Flag("--keep-daily", &command.daily, "and the newest of each of the last so many days", any),
-        Flag("--keep-best", &command.best, "and the so many of the least loss on held-out data", any),
+        Flag("--keep-best", &command.best, "and the so many of the lowest loss on held-out data", any),
         Flag("--dry-run", &command.dry_run, "say what would go, and why the rest stays; remove nothing"),
         json_flag(command),
     };

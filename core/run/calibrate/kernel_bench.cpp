@@ -44,7 +44,7 @@ std::vector<char> pattern() {
     return bytes;
 }
 
-/// The lookup whose ids an operand holds; nullptr: it holds other integers.
+/// The lookup by the ids of an operand; nullptr: it holds other integers.
 const Lookup* lookup_of(const KernelSpec& spec, int operand) {
     const std::optional<Lookup>& lookup = op_def(spec.op).looks_up;
     return lookup && lookup->ids == operand ? &*lookup : nullptr;

@@ -165,6 +165,10 @@ end
 function Llama:tensors()
   local list = { ignore = { "*.rotary_emb.inv_freq" }, prefix = "model.",             -- made from theta
                  published = self.published or as_published.llama(self.config, self.longest) }
+  if ((self.config.balance or {}).rate or 0) > 0 and not self.config.correction then
+    list.published = { problem = "no architecture but deepseek_v3 has a bias of the choice that balances experts",
+                       unnamed = {} }
+  end
   local words = self.config.rows > self.config.vocab and { 1, self.config.vocab } or nil
   local names = self.config.experts > 0 and as_published.mixture(self)
   for layer = self.config.layers, self.config.layers + self.left_out - 1 do
