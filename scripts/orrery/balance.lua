@@ -88,8 +88,8 @@ end
 
 --- The auxiliary loss of Switch (Fedus et al. 2022) and DeepSeek (Dai et al. 2024), f32 []: for each group the sum over
 -- experts of f_e p_e, 1 where balanced, with f_e = load_e E / (k tokens) and p_e the mean share of expert e's score;
--- times the group's tokens with targets that count. Groups are sequences, or as many equal parts of the batch as `groups`
--- says; a mesh or a number of micro-batches that tears a group apart is refused.
+-- times the tokens of the group with targets that count. Groups are sequences, or as many equal parts of the batch as
+-- `groups` says; a mesh or a number of micro-batches that tears a group apart is refused.
 local function of_groups(route, c)
   local s, load = shares(route), route.load:cast "f32"
   local batch, e = s.shape[1], route.experts

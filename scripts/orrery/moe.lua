@@ -176,7 +176,8 @@ function moe.experts(nn, x, given)
   local size = { experts = c.experts, slots = slots }
   local places, load = ids:assign_slots(table.unpack(c.drop == "weight" and { weights, size } or { size }))
   if c.overflow == "again" and native.training() then
-    native.overflow(load, function(capacity) return slots_of(c, capacity, tokens) end)
+    local named = load:reshape(dims_of(group, { "expert", c.experts }))  -- for the message
+    native.overflow(named, function(capacity) return slots_of(c, capacity, tokens) end)
   end
   local y = nn.scope("experts", function()
     local count, wide = { "experts", c.experts }, { "mlp", c.mlp }

@@ -51,9 +51,7 @@ public:
     /// The reason why two consecutive collectives cannot be one, whatever their transports are; "" if they can.
     std::string why_apart(const Op& first, const Op& then) const {
         if (readers_[then.inputs[0]] > 1)
-            return fmt::format("the {} over {} alone is needed as well",
-                               collective_of(first) == Opcode::all_reduce ? "sum" : "result",
-                               first.attributes.text("axis"));
+            return fmt::format("the sum over {} alone is needed as well", first.attributes.text("axis"));
         if (first.phase != then.phase) return "they belong to different phases";
         if (first.stage != then.stage) return "they belong to different stages";
         if (first.attributes.text("keep") != then.attributes.text("keep")) return "they are kept for different times";

@@ -66,15 +66,22 @@ private:
                std::all_of(splits.begin(), splits.end(), [](const auto& axes) { return axes.empty(); });
     }
 
+    /// Whether an input is the factor of a loss's gradient, which is made in the forward pass.
+    static bool scales_loss(const Op& op, size_t input) {
+        const auto& operands = op_def(op.kind).operands;
+        return input < operands.size() && operands[input] == "scale?";
+    }
+
     /// Assigns each param and its states to the first stage that reads the param, and a state that the model reads
-    /// (o.state) to the first stage of its forward pass that does. The loss scale, which only a loss reads there, is of
+    /// (o.state) to the first stage of its forward pass that does. The loss scale, which the model does not read, is of
     /// stage 0.
     void find_homes() {
         for (const Op& op : program_.ops)
-            for (ValueId input : op.inputs) {
+            for (size_t i = 0; i < op.inputs.size(); ++i) {
+                const ValueId input = op.inputs[i];
                 const Value& v = program_.value(input);
                 const bool read = v.role == Role::state && v.of == none && op.phase == Phase::forward;
-                const bool source = v.role == Role::param || (read && !op_def(op.kind).loss);
+                const bool source = v.role == Role::param || (read && !scales_loss(op, i));
                 if (source && op.stage != none && (stage(input) == none || op.stage < stage(input)))
                     lives(input, op.stage);
             }

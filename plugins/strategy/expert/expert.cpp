@@ -24,21 +24,35 @@ public:
         order_axes(program, mesh);
         if (order_.empty()) return;
         split_params(program, mesh);
-        // Slabs are [.., E, S, D] for E experts of S slots, loads [.., E].
-        const auto size = [&](ValueId id) { return static_cast<int>(program.value(id).type.shape.size()); };
-        for (const Op& op : program.ops) {
-            if (op.kind == "dispatch") {
-                require_groups(program, mesh, op);
-                store(program, op.outputs[0], size(op.outputs[0]) - 3);
-            } else if (op.kind == "combine") {
-                use(program, op.inputs[0], size(op.inputs[0]) - 3);
-            } else if (op.kind == "grouped_matmul" && size(op.inputs[0]) > 2) {
-                use(program, op.inputs[2], size(op.inputs[2]) - 1);
-            }
-        }
+        for (const Op& op : program.ops) mark(program, mesh, op);
     }
 
 private:
+    static const Shape& shape_of(const Program& program, ValueId id) { return program.value(id).type.shape; }
+
+    /// Whether a value is of tokens: slabs [batch.., experts, slots, width] are, weights of experts are not.
+    static bool of_tokens(const Program& program, ValueId id) { return program.dim(id, "batch").has_value(); }
+
+    /// Splits the slabs that an op makes, and what it reads by expert: slabs without names, loads [batch.., experts].
+    void mark(Program& program, const Mesh& mesh, const Op& op) const {
+        const auto is_slab = [&](ValueId id) { return of_tokens(program, id) && program.dim(id, "experts"); };
+        const auto made = std::ranges::find_if(op.outputs, is_slab);
+        if (made == op.outputs.end()) return;
+        const int dim = *program.dim(*made, "experts");
+        require_groups(program, mesh, op, *made);
+        store(program, *made, dim);
+        use(program, *made, dim);
+        const bool weighed = std::ranges::any_of(
+            op.inputs, [&](ValueId id) { return !of_tokens(program, id) && program.dim(id, "experts"); });
+        if (!weighed) return;
+        const Shape slab = shape_of(program, *made);
+        for (const ValueId id : op.inputs) {
+            const Shape& shape = shape_of(program, id);
+            const bool whole = static_cast<int>(shape.size()) > dim && of_tokens(program, id);
+            if (whole && shape[static_cast<size_t>(dim)] == slab[static_cast<size_t>(dim)]) use(program, id, dim);
+        }
+    }
+
     void store(Program& program, ValueId id, int dim) const {
         for (const std::string& axis : order_) program.store(id, axis, Placement::split(dim), origin_);
     }
@@ -76,8 +90,9 @@ private:
     }
     std::string axes_text(const Mesh& mesh) const { return axes_text(mesh, order_); }
 
-    /// Refuses groups of tokens of dispatch's x [.., T, D] that earlier splits of the sequence tear apart.
-    void require_groups(const Program& program, const Mesh& mesh, const Op& op) const {
+    /// Refuses groups of tokens of slabs [batch, seq (groups of a row)?, experts, ..] that earlier splits of the
+    /// sequence tear apart.
+    void require_groups(const Program& program, const Mesh& mesh, const Op& op, ValueId slabs) const {
         std::vector<std::string> axes;
         int64_t ranks = 1;
         for (const Mark& mark : program.marks())
@@ -87,10 +102,8 @@ private:
                 axes.push_back(mark.axis);
                 ranks *= mesh.size(mark.axis);
             }
-        const auto seq = program.dim(op.inputs[0], "seq");
-        const Shape& x = program.value(op.inputs[0]).type.shape;
-        if (ranks == 1 || !seq) return;
-        const int64_t groups = *seq + 2 < static_cast<int>(x.size()) ? x[static_cast<size_t>(*seq)] : 1;
+        const auto seq = program.dim(slabs, "seq");
+        const int64_t groups = seq ? shape_of(program, slabs)[static_cast<size_t>(*seq)] : 1;
         if (groups % ranks != 0)
             throw Error(origin_, "strategy expert: " + axes_text(mesh, axes) + " would tear groups of tokens of " +
                                      op.scope + " apart: " + std::to_string(groups) +

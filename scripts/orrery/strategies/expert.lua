@@ -49,8 +49,16 @@ local function refuse_later(p, axes)
   end
 end
 
---- Refuses groups of tokens of dispatch's x [.., T, D] that earlier splits of the sequence tear apart.
-local function require_groups(program, mesh, op)
+--- The number of the dim of this name, or nil.
+local function find(x, name)
+  for d, other in ipairs(x.dims) do
+    if other == name then return d end
+  end
+end
+
+--- Refuses groups of tokens of slabs [batch, seq (groups of a row)?, experts, ..] that earlier splits of the sequence
+-- tear apart.
+local function require_groups(program, mesh, op, slabs)
   local ranks, text, seen = 1, {}, {}
   for x in program:inputs() do
     for _, split in ipairs(x:splits()) do
@@ -60,14 +68,12 @@ local function require_groups(program, mesh, op)
       end
     end
   end
-  local x = op.inputs[1]
-  for d, name in ipairs(x.dims) do
-    local groups = d < #x.shape - 1 and x.shape[d] or 1
-    if name == "seq" and groups % ranks ~= 0 then
-      refuse("%s would tear groups of tokens of %s apart: %d of a row are not a multiple of %d\n  give the mixture a "
-        .. "multiple of %d groups of a row (parts = %d)", table.concat(text, " and "), op.scope, groups, ranks, ranks,
-        ranks)
-    end
+  local seq = find(slabs, "seq")
+  local groups = seq and slabs.shape[seq] or 1
+  if groups % ranks ~= 0 then
+    refuse("%s would tear groups of tokens of %s apart: %d of a row are not a multiple of %d\n  give the mixture a "
+      .. "multiple of %d groups of a row (parts = %d)", table.concat(text, " and "), op.scope, groups, ranks, ranks,
+      ranks)
   end
 end
 
@@ -84,32 +90,40 @@ return strategy.define("expert", { axes = { "ep" } }, function(program, mesh, op
     for _, axis in ipairs(axes) do x[mark](x, { [axis] = S(dim) }) end
   end
   for p in program:params() do
-    for dim, name in ipairs(p.dims) do
-      if name == "experts" then
-        local n = p.shape[dim]
-        if n % ranks ~= 0 then
-          refuse("cannot split the %d experts of %s over %s: %d is not a multiple of %d\n  %s", n, p.name, over, n,
-            ranks, choices(n))
-        end
-        refuse_later(p, axes)
-        split(p, dim, "store")
-        found = true
+    local dim = find(p, "experts")
+    if dim then
+      local n = p.shape[dim]
+      if n % ranks ~= 0 then
+        refuse("cannot split the %d experts of %s over %s: %d is not a multiple of %d\n  %s", n, p.name, over, n, ranks,
+          choices(n))
       end
+      refuse_later(p, axes)
+      split(p, dim, "store")
+      found = true
     end
   end
   if not found then
     refuse("no param has a dim named experts, so that %s splits nothing\n  name the dim of the experts of a mixture "
       .. "experts, or remove the strategy or its axes", over)
   end
+  -- Slabs are [batch.., experts, slots, width], loads [batch.., experts]. `use` says that an axis which splits experts
+  -- is meant to: an op that reads the value by group asks for an all-to-all over it, where the axis splits groups.
   for _, op in ipairs(program:ops()) do
-    -- Slabs are [.., E, S, D] for E experts of S slots, loads [.., E]. `use` says that an axis which splits experts is
-    -- meant to: an op that reads the value by group asks for an all-to-all over it, where the axis splits groups.
-    if op.kind == "dispatch" then
-      require_groups(program, mesh, op)
-      split(op.outputs[1], #op.outputs[1].shape - 2, "store")
-    elseif op.kind == "combine" then split(op.inputs[1], #op.inputs[1].shape - 2, "use")
-    elseif op.kind == "grouped_matmul" and #op.inputs[1].shape > 2 then
-      split(op.inputs[3], #op.inputs[3].shape, "use")
+    local slabs, weighed
+    for _, y in ipairs(op.outputs) do
+      if not slabs and find(y, "batch") and find(y, "experts") then slabs = y end
+    end
+    if slabs then
+      local dim = find(slabs, "experts")
+      require_groups(program, mesh, op, slabs)
+      split(slabs, dim, "store")
+      split(slabs, dim, "use")
+      for _, x in ipairs(op.inputs) do
+        weighed = weighed or find(x, "experts") and not find(x, "batch")
+      end
+      for _, x in ipairs(weighed and op.inputs or {}) do
+        if find(x, "batch") and x.shape[dim] == slabs.shape[dim] then split(x, dim, "use") end
+      end
     end
   end
 end)
