@@ -237,7 +237,7 @@ function nn.latent_attention(x, options)
     rope[name] = value
   end
   all.rope = rope
-  return require "orrery.models.latent_attention"(nn, x, all)
+  return attention.latent(nn, x, all)
 end
 
 local mlp_options = options_of "mlp dropout places approx std std_out"

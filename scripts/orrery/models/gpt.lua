@@ -1,6 +1,6 @@
 --- GPT-2 (Radford et al. 2019): pre-LN blocks, learned positions, tanh GELU, head tied to the token table.
 -- Shapes: B batch, T seq, C embed, H heads, D head_dim, M mlp, V vocab.
-local nn, as_published = require "orrery.nn", require "orrery.as_published"
+local nn, attention, as_published = require "orrery.nn", require "orrery.attention", require "orrery.as_published"
 
 local GPT = {}
 GPT.__index = GPT
@@ -24,19 +24,19 @@ function GPT:head(tokens, packed)
   else
     positions = nn.table("wpe", rows, embed, std)
     if tokens:dim("seq") < c.seq then
-      positions = positions:slice { dim = "positions", start = 0, size = tokens:dim("seq") }
+      positions = attention.part(positions, "positions", 0, tokens:dim("seq"))
     end
     positions = positions:reshape { { "seq", tokens:dim("seq") }, "embed" }
   end
-  local attention = { heads = c.heads, fused = c.fused, dropout = c.dropout, std = std, std_out = std_out }
+  local options = { heads = c.heads, fused = c.fused, dropout = c.dropout, std = std, std_out = std_out }
   local places = packed and rawget(packed, "places")
   if packed then
-    attention.documents, attention.positions, attention.places = packed.documents, packed.positions, places
+    options.documents, options.positions, options.places = packed.documents, packed.positions, places
   end
   local x_BTC = nn.dropout(nn.embedding(tokens, "wte", vocab, embed, std, c.vocab) + positions, c.dropout, places)
   for i = 0, c.layers - 1 do
     nn.scope("h." .. i, function()
-      x_BTC = x_BTC + nn.scope("attn", nn.attention, nn.layernorm(x_BTC, "ln_1", c.eps), attention)
+      x_BTC = x_BTC + nn.scope("attn", nn.attention, nn.layernorm(x_BTC, "ln_1", c.eps), options)
       x_BTC = x_BTC + nn.scope("mlp", nn.mlp, nn.layernorm(x_BTC, "ln_2", c.eps),
         { mlp = c.mlp or 4 * c.embed, dropout = c.dropout, places = places, std = std, std_out = std_out })
     end)
