@@ -44,8 +44,8 @@ checked() {
 }
 says() { grep -qF -- "$2" "$1" || { head -20 "$1"; fail "no \"$2\" in $1"; }; }
 
-# A slab has 256 experts x 160 slots x 7168 values in bf16; of it 4 x 63/64 are sent, and the loads, 4 bytes an expert, in
-# 4 layers and 64 micro-batches of a rank.
+# A slab has 256 experts x 160 slots x 7168 values in bf16; of it 4 x 63/64 are sent, and the loads, 4 bytes an expert,
+# in 4 layers and 64 micro-batches of a rank.
 checked deepseek.txt deep.lua mesh.pp=16 mesh.dp=2 mesh.ep=64 train.sequences_per_step=8192 train.microbatches=64 \
     data.vocab=129280
 says deepseek.txt "672,149,761,280 parameters"

@@ -45,7 +45,7 @@ const std::map<std::string, size_t> exceptions{
     // Methods of values in Lua beside the ops; cuts and constants that passes insert.
     {"dropout", 10},
     {"slice", 8},
-    {"full", 9},
+    {"full", 8},
     // The script library writes attention in them.
     {"softmax", 8},
     {"transpose", 8},
