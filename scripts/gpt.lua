@@ -25,7 +25,7 @@ local declared = {
   parts    = { 1, "mixtral, qwen3_moe: groups of tokens that a sequence is cut into; each has its own slots" },
   drop     = { "position", "mixtral, qwen3_moe: which choices find no slot: the last, or the lightest",
                one_of = { "position", "weight" } },
-  balance  = { "none", "mixtral, qwen3_moe: loss on uneven loads of experts in a sequence, a group or the last step",
+  balance  = { "sequence", "mixtral, qwen3_moe: loss on uneven loads of experts in a sequence, group or the last step",
                one_of = { "none", "sequence", "groups", "last_step" } },
   balance_loss = { 0.01, "factor of that loss" },
   balance_groups = { 0, "groups that the sequences of a step are, for balance = groups" },

@@ -181,9 +181,10 @@ function moe.experts(nn, x, given)
   end
   local y = nn.scope("experts", function()
     local count, wide = { "experts", c.experts }, { "mlp", c.mlp }
+    local filled = load:reshape(dims_of(group, count))       -- a value of its own: ranks need those of their experts
     local function product(rows, name, from, to, scale)
       return nn.scope(name, function()
-        local out = rows:grouped_matmul(param("weight", { count, from, to }, scale), load)
+        local out = rows:grouped_matmul(param("weight", { count, from, to }, scale), filled)
         if not c.bias then return out end
         return out + nn.param { name = "bias", shape = { count, to } }:reshape { count, 1, to }
       end)

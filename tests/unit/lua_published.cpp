@@ -464,7 +464,7 @@ TEST_CASE("what changes the mathematics and is not there is refused, and what is
     has(said(with(gpt2, "scale_attn_by_inverse_layer_idx", true)), "scale_attn_by_inverse_layer_idx = true");
     has(said(gpt2, 17), "n_positions = 16: sequences of 17 tokens are longer");
     has(said(with(llama, "model_type", "gemma2")),
-        "model_type = \"gemma2\": expected one of gpt2, llama, mistral, qwen2");
+        "model_type = \"gemma2\": expected one of deepseek_v3, gpt2, gpt_oss, llama, mistral, mixtral, qwen2");
     Json nameless = llama;
     nameless.erase("model_type");
     has(said(nameless), "no model_type: expected one of");
