@@ -32,6 +32,7 @@ struct UpdateGuard {
     int unscaled = LUA_NOREF;              ///< registry reference to unscaled(gradient); LUA_REFNIL: no loss scale
     std::map<ValueId, ValueId> gradients;  ///< unscaled gradients, by param
     bool reads_overflow = false;           ///< update:overflow was called
+    bool sets_states = false;              ///< update:states was called
 };
 
 /// The program that a script records. All values in Lua that belong to the program share the tape.

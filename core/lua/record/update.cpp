@@ -102,9 +102,12 @@ int update_set(lua_State* L) {
 int update_states(lua_State* L) {
     const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
     const Symbol& apply = check<Symbol>(L, 2);
+    if (apply.tape != tape)
+        bad_argument(L, 2, fmt::format("{} is a value of another trace; record `apply` in the optimizer's function",
+                                       describe(*apply.tape->program, apply.id)));
     if (apply.value().type != TensorType{DType::u8, {}})
         bad_argument(L, 2, fmt::format("{} is not u8 []: write x:all_finite()", describe(*tape->program, apply.id)));
-    guard_states(*tape, apply.id);
+    guard_states(L, *tape, apply.id);
     return 0;
 }
 
