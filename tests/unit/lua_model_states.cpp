@@ -109,7 +109,6 @@ TEST_CASE("what a state cannot be or become is refused with the line of the scri
     CHECK(has(refused(mean + "m:next(m)", "function(u) u:loss_scale() for p in u:params() do u:set(p, p) end end"),
               "update:states(apply)"));
     CHECK(has(refused(mean + "m:next(m)", "function(u) end"), "the optimizer updates no param"));
-    CHECK(has(refused(mean + "m:next(m)\ny = batch.x", "function(u) end"), "no param has a gradient"));
 }
 
 TEST_CASE("an optimizer decides when states change only if it handles the loss scale, and once") {
@@ -119,7 +118,7 @@ TEST_CASE("an optimizer decides when states change only if it handles the loss s
     };
     for (const std::string& optimizer : {"u:states(" + one + ") " + set, set + "u:states(" + one + ")"}) {
         CHECK(has(why(optimizer), "the function has not called update:loss_scale"));
-        CHECK(has(why(optimizer), "a.lua:8"));
+        CHECK(has(why(optimizer), "a.lua:10"));
     }
     const std::string states = "u:states(" + one + ") ";
     CHECK(has(why("u:loss_scale() " + states + states + set), "update:states: called a second time"));

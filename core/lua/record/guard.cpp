@@ -83,10 +83,6 @@ void guard_states(lua_State* L, Tape& tape, ValueId apply) {
 
 void require_states(lua_State* L, const std::shared_ptr<Tape>& tape) {
     if (tape->states > 0) begin_guard(L, tape);  // calls update:states
-    if (tape->states > 0 && tape->guard.by == UpdateGuard::By::orrery)
-        fail(L, fmt::format("no param has a gradient, so nothing says in which steps {} (o.state) takes its next value"
-                            "\n  make the loss depend on a param",
-                            describe(*tape->program, tape->program->updates.front().target)));
     if (tape->states > 0)
         fail(L, fmt::format("the optimizer handles the loss scale itself, but not {} (o.state)\n  call "
                             "update:states(apply), where apply, u8 [], is 0 in a step that must change nothing",

@@ -478,6 +478,7 @@ Program record(lua_State* L, const Traced& traced, const Recorded& recorded, con
     const auto tape = std::make_shared<Tape>(std::move(start));
     tape->training = entry.role == ProgramRole::train;
     tape->capacity = entry.capacity;
+    if (tape->training) tape->capacities = traced.recipe.capacities;
     tape->declares = recorded.declares;
     state.tape = tape;
     state.recorded_again = other_sizes(traced, sizes);
@@ -500,7 +501,9 @@ Program record(lua_State* L, const Traced& traced, const Recorded& recorded, con
     tape->builder.result("loss_sum", loss_sum, origin);
     tape->builder.result("count", count, origin);
     tape->use = TapeUse::closed;
-    if (tape->training) require_next(*tape->program);
+    if (!tape->training) return *tape->program;
+    require_next(*tape->program);
+    require_overflow(*tape, origin);
     return *tape->program;
 }
 
