@@ -340,8 +340,8 @@ function Update:overflow() end
 ---@param init? "zeros" | "ones"
 ---@return Value
 function Update:state(p, name, init) end
---- The states of o.state take their next values in steps in which `apply`, u8 [], is not 0. Only a function that calls
---- update:loss_scale needs this: otherwise they change when all gradients are finite.
+--- The states of o.state take their next values in steps in which `apply`, u8 [], is not 0. For a function that called
+--- update:loss_scale, once; in others they change when all gradients are finite and the step does not overflow.
 ---@param apply Value
 function Update:states(apply) end
 --- Assigns the value to the param or state at the end of the step, if all gradients are finite and the step does not
@@ -543,6 +543,7 @@ function orrery.step() end
 function orrery.training() end
 --- Declares sizes that the model can have, ascending, and returns the one of the program that is traced: a train step
 --- is compiled for each of them before the run. All calls give the same list. Evaluation and sampling have the largest.
+--- A train step with sizes must call o.overflow, which alone makes them larger.
 ---@param sizes number[]
 ---@return number
 function orrery.capacity(sizes) end

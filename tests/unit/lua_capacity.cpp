@@ -119,13 +119,13 @@ TEST_CASE("lists of capacities that cannot be") {
     CHECK(has(message(script("{ 1, 1.0000001, 4 }")), "entries 1 and 2 are both printed as 1"));
     CHECK(has(message(script("(layer == 1 and { 1, 2 } or { 1, 3 })")),
               "the list { 1, 3 } differs from { 1, 2 } of an earlier call; all calls of a program have one list"));
-    const std::string later = "((function() n = (n or 0) + 1 return { 1, 1.5, n > 2 and 4 or 3 } end)())";
+    const std::string later = "((function() n = (n or 0) + 1 return { 1, 1.5, n > 4 and 4 or 3 } end)())";
     CHECK(has(message(script(later)), "the list { 1, 1.5, 4 } differs from { 1, 1.5, 3 } of an earlier call"));
     CHECK(has(message(replaced("size = o.capacity", "size = 1; local _ =")),
               "o.overflow: the program has no capacity; call o.capacity first"));
     CHECK(
         has(message(replaced("if o.training() then", "if true then")), "o.overflow: only a train step can run again"));
-    CHECK(has(message(replaced("4 * c end", "-c end")), "limit(3) is -3, expected a number of at least 0"));
+    CHECK(has(message(replaced("4 * c end", "-c end")), "limit(3) is the number -3.0, expected a number of at least 0"));
 }
 
 TEST_CASE("capacities that no step could overflow are refused at the line of o.capacity") {

@@ -76,10 +76,8 @@ double limit_of(lua_State* L, double capacity) {
     lua_pushnumber(L, capacity);
     lua_call(L, 1, 1);
     if (lua_type(L, -1) != LUA_TNUMBER || !(lua_tonumber(L, -1) >= 0))
-        bad_argument(
-            L, 2,
-            fmt::format("limit({:g}) is {}, expected a number of at least 0", capacity,
-                        lua_type(L, -1) == LUA_TNUMBER ? fmt::format("{:g}", lua_tonumber(L, -1)) : type_text(L, -1)));
+        bad_argument(L, 2,
+                     fmt::format("limit({:g}) is {}, expected a number of at least 0", capacity, type_text(L, -1)));
     const double limit = lua_tonumber(L, -1);
     lua_pop(L, 1);
     return limit;
