@@ -125,7 +125,8 @@ TEST_CASE("lists of capacities that cannot be") {
               "o.overflow: the program has no capacity; call o.capacity first"));
     CHECK(
         has(message(replaced("if o.training() then", "if true then")), "o.overflow: only a train step can run again"));
-    CHECK(has(message(replaced("4 * c end", "-c end")), "limit(3) is the number -3.0, expected a number of at least 0"));
+    CHECK(
+        has(message(replaced("4 * c end", "-c end")), "limit(3) is the number -3.0, expected a number of at least 0"));
 }
 
 TEST_CASE("capacities that no step could overflow are refused at the line of o.capacity") {
