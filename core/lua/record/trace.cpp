@@ -518,7 +518,7 @@ Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t b
 
 void open_trace(lua_State* L) {
     const luaL_Reg functions[] = {
-        {"param", guard<param>},   {"state", guard<model_state>},       {"scope", guard<scope>},
+        {"param", guard<param>},   {"state", guard<model_state>}, {"scope", guard<scope>},
         {"step", guard<step>},     {"training", guard<training>}, {"constant", guard<constant>},
         {"iota", guard<iota>},     {"array", guard<array>},       {"fail", guard<fail_there>},
         {"result", guard<result>}, {"random", guard<random>},     {nullptr, nullptr}};
