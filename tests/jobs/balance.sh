@@ -3,7 +3,9 @@
 source "$(dirname "$0")/lib.sh"
 cat > balance.lua << 'LUA'
 local o = require "orrery"
-local opt = o.options { loss = { "none", "" }, parts = { 1, "" }, groups = { 0, "" }, z = { 0.0, "" }, rate = { 0.0, "" } }
+local opt = o.options {
+  loss = { "none", "" }, parts = { 1, "" }, groups = { 0, "" }, z = { 0.0, "" }, rate = { 0.0, "" },
+}
 local data = o.data.text {}
 local model = require "orrery.models.mixtral" {
   layers = 2, embed = 32, heads = 4, kv_heads = 2, mlp = 24, vocab = data.vocab, experts = 4, top_k = 2, capacity = 1.0,
