@@ -161,6 +161,7 @@ FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Sit
     report.here = command.simulate.cluster.empty();
     report.knows_sequence = first.options.count("sequence") > 0;
     report.tp_chunks = command.simulate.tp_chunks;
+    report.imbalance = command.simulate.imbalance;
     report.seconds = seconds_since(begun);
     return report;
 }
