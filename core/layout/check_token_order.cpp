@@ -81,12 +81,9 @@ private:
         if (begin > from || block % group == 0) return;
         refuse(
             op,
-            fmt::format("splits the dim seq into groups of {} tokens, which the order tears apart: it moves blocks of "
-                        "{}",
-                        group, block),
-            fmt::format("use groups of which {} tokens are a multiple ({} or more groups a row: `parts` of a mixture "
-                        "of experts)",
-                        block, length_ / block));
+            fmt::format("splits the dim seq into groups of {} tokens, but the order moves blocks of {}", group, block),
+            fmt::format("choose groups whose size divides {} (a number of groups that is a multiple of {})", block,
+                        length_ / block));
     }
 
     /// Whether the op's kernel depends on the index along a factor, other than as an id to match.
