@@ -71,8 +71,9 @@ private:
         return ordered;
     }
 
-    /// Refuses to split the dim seq, unless into groups of tokens that the order moves together. Then the dim of groups
-    /// has the order, and the tokens of a group are in natural order. [begin, end) is a factor of the part from `from`.
+    /// Throws Error if an op splits the dim seq, unless into groups whose size divides the order's block. Then the dim
+    /// of groups has the order, and the tokens of a group are in natural order. [begin, end): a factor of the part,
+    /// which begins at `from`.
     void require_groups(const Op& op, const DimPart& part, int64_t begin, int64_t end, int64_t from) const {
         const int64_t to = from * part.size, group = to / end;
         if (begin < from || end > to || part.size != length_)
