@@ -71,8 +71,8 @@ private:
         return ordered;
     }
 
-    /// Throws Error if an op splits the dim seq, unless into groups whose size divides the order's block. Then the dim
-    /// of groups has the order, and the tokens of a group are in natural order. [begin, end): a factor of the part,
+    /// Throws Error if an op splits the dim seq, unless into groups of a size that divides the order's block. Then the
+    /// dim of groups has the order, and the tokens of a group are in natural order. [begin, end): a factor of the part,
     /// which begins at `from`.
     void require_groups(const Op& op, const DimPart& part, int64_t begin, int64_t end, int64_t from) const {
         const int64_t to = from * part.size, group = to / end;
@@ -83,7 +83,7 @@ private:
         refuse(
             op,
             fmt::format("splits the dim seq into groups of {} tokens, but the order moves blocks of {}", group, block),
-            fmt::format("choose groups whose size divides {} (a number of groups that is a multiple of {})", block,
+            fmt::format("choose groups of a size that divides {} (a number of groups that is a multiple of {})", block,
                         length_ / block));
     }
 

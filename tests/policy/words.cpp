@@ -90,7 +90,7 @@ std::vector<std::string> words_of(const std::string& prose) {
     std::vector<std::string> words{""};
     for (size_t i = 0; i < prose.size(); ++i) {
         const unsigned char c = static_cast<unsigned char>(prose[i]);
-        const bool flag = words.back().starts_with("--") || (words.back().empty() && prose.compare(i, 2, "--") == 0);
+        const bool flag = words.back().starts_with("-") || (words.back().empty() && prose.compare(i, 2, "--") == 0);
         if (std::isalpha(c) != 0 || c == '_' || (c == '-' && flag))
             words.back() += static_cast<char>(std::tolower(c));
         else if (!words.back().empty())

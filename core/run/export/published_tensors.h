@@ -14,7 +14,7 @@ struct TensorPiece {
     const ManifestTensor* param = nullptr;
     bool transpose = false;  ///< whether the piece of the param is a matrix [in, out], and the tensor [.., out, in]
     int64_t index = -1;      ///< index along the param's first dim; -1: all
-    /// Params whose elements alternate along the tensor's last dim.
+    /// Params that alternate along the tensor's last dim, element by element.
     std::vector<const ManifestTensor*> interleaved = {};
     Block place;
 };

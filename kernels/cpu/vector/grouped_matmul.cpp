@@ -11,7 +11,6 @@ namespace orrery::kernels::cpu::ORRERY_ISA {
 
 namespace {
 
-ORRERY_INLINE i64 smaller(i64 a, i64 b) { return a < b ? a : b; }
 ORRERY_INLINE i64 within(i64 x, i64 least, i64 most) { return x < least ? least : smaller(x, most); }
 
 /// Max rows that are copied together, and max rows of a product of 16-bit operands in place.
