@@ -122,8 +122,8 @@ int param(lua_State* L) {
     return 1;
 }
 
-/// native.state { name =, shape =, initial =, dtype = } -> what an array that no optimizer owns was before the step:
-/// all elements are `initial` (0) at first. The current scope is prepended to the name.
+/// native.state { name =, shape =, initial =, dtype = } -> value. Returns the value that a state, an array that no
+/// optimizer owns, had before the step: `initial` (0) in all elements at first. The scope is prepended to its name.
 int model_state(lua_State* L) {
     const std::shared_ptr<Tape> tape = current_tape(L, "o.state");
     if (tape->use != TapeUse::forward) fail(L, "o.state: can only be called inside the function given to o.trace");
