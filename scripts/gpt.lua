@@ -111,7 +111,8 @@ program:train_with(o.optim.adamw {
   lr = o.lr[opt.schedule] { peak = opt.lr, warmup = opt.warmup, floor = opt.lr * opt.floor, steps = cfg.train.steps },
   decay = opt.decay, beta2 = 0.95, clip = 1.0,
 })
-program:weights(model:tensors())                              -- what checkpoint.load finds in published files
+local tensors = model:tensors()                               -- what checkpoint.load finds in published files
+program:weights(tensors)
 local function words(list)
   local all = {}
   for word in list:gmatch "[^,]+" do all[#all + 1] = word end
@@ -132,4 +133,7 @@ program:parallel(strategies)
 
 local run = program:compile()                                 -- one instruction stream per rank class
 print(run:summary())
+if tensors.published.problem then
+  print(("export: %s\n  orrery export writes this model only with --raw"):format(tensors.published.problem))
+end
 run:train(data)                                               -- [train] says how long

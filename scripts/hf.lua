@@ -73,7 +73,8 @@ program:train_with(o.optim.adamw {
   lr = o.lr.cosine { peak = opt.lr, warmup = opt.warmup, floor = opt.lr * opt.floor, steps = cfg.train.steps },
   decay = opt.decay, beta2 = 0.95, clip = 1.0,
 })
-program:weights(model:tensors())
+local tensors = model:tensors()
+program:weights(tensors)
 local strategies = {
   o.strategy.pipeline { axis = "pp", schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends },
   o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
@@ -94,5 +95,8 @@ if (published.left_out or 0) > 0 then
 end
 if opt.overflow == "drop" and opt.capacity > 0 and opt.capacity * published.sizes.top_k < published.sizes.experts then
   print(("experts: a sequence's choices beyond %g of the even share of an expert are dropped"):format(opt.capacity))
+end
+if tensors.published.problem then
+  print(("export: %s\n  orrery export writes this model only with --raw"):format(tensors.published.problem))
 end
 run:train(data)
