@@ -58,7 +58,7 @@
 ---@field top_k integer   experts of a token
 ---@field mlp integer     width of an expert
 ---@field capacity? number   1.25; slots of an expert, as a multiple of its even share; the smallest of "again", 1
----@field largest? number    2; the largest capacity of "again"
+---@field max_capacity? number   2; the largest capacity of "again"
 ---@field parts? integer     1; groups of tokens in a sequence
 ---@field overflow? "drop" | "again"
 ---@field drop? "position" | "weight"

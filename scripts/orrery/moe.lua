@@ -51,16 +51,18 @@ local function checked(x, given)
   if c.top_k > reached then
     fail("top_k = %d is more than the %d experts of %d groups: raise top_groups", c.top_k, reached, c.top_groups)
   end
-  for _, key in ipairs { "capacity", "largest" } do
+  for _, key in ipairs { "capacity", "max_capacity" } do
     local value = c[key]
     if value ~= nil and not (type(value) == "number" and value > 0 and value < math.huge) then
       fail("%s = %s: expected a number above 0", key, tostring(value))
     end
   end
-  if c.largest and c.overflow ~= "again" then
-    fail("largest = %g: only overflow = \"again\" has several capacities", c.largest)
+  if c.max_capacity and c.overflow ~= "again" then
+    fail("max_capacity = %g: only overflow = \"again\" has several capacities", c.max_capacity)
   end
-  if c.largest and c.largest < c.capacity then fail("largest = %g is below capacity = %g", c.largest, c.capacity) end
+  if c.max_capacity and c.max_capacity < c.capacity then
+    fail("max_capacity = %g is below capacity = %g", c.max_capacity, c.capacity)
+  end
   if c.limit and not (type(c.limit) == "number" and c.limit > 0) then
     fail("limit = %s: expected a number above 0", tostring(c.limit))
   end
@@ -69,11 +71,11 @@ local function checked(x, given)
 end
 
 --- Capacities of overflow = "again", ascending: `capacity`, what of 1, 1.25, 1.5, 2, 3, 4, 6, 8 ... is in between, and
--- `largest`.
+-- `max_capacity`.
 local function capacities_of(c)
   local full = c.experts / c.top_k                                  -- holds everything
   local first = math.min(c.capacity, full)
-  local last = math.min(c.largest or math.max(2, first), full)
+  local last = math.min(c.max_capacity or math.max(2, first), full)
   local list, next, other = { first }, 1, 1.25
   while next < last do
     if next > first then list[#list + 1] = next end

@@ -23,7 +23,7 @@ local defaults = { layers = 32, embed = 4096, heads = 32, kv_heads = 0, head_dim
                    window = 0, windows = false, theta = 10000.0, rope_scaling = false, eps = 1e-5, tied = false,
                    qkv_bias = false, bias = false, qk_norm = false, std = 0.02, embed_std = false, std_out = false,
                    fused = true, rows = 0, loss_tile = -1, experts = 0, top_k = 2, expert_mlp = 0, dense = 0,
-                   dense_layers = false, upcycled = false, capacity = 1.25, largest = false, parts = 1,
+                   dense_layers = false, upcycled = false, capacity = false, max_capacity = false, parts = 1,
                    overflow = "drop", drop = "position", scores = false, first = false, renormalise = true, scale = 1.0,
                    shared = 0, shared_gate = false, groups = 1, top_groups = 0, correction = false, balance = false,
                    q_rank = 0, kv_rank = 0, nope_dim = 128, rope_dim = 64, v_dim = 128, interleaved = true,
@@ -36,7 +36,8 @@ local function mixture(c)
   local options = { experts = c.experts, mlp = or_nil(c.expert_mlp) or c.mlp, shared = or_nil(c.shared), std = c.std,
                     std_out = c.std_out or c.std, groups = c.groups, top_groups = or_nil(c.top_groups),
                     router_bias = c.router_bias or nil, bias = c.expert_bias or nil, limit = or_nil(c.limit) }
-  for key in ("top_k capacity largest parts overflow drop scores first renormalise scale shared_gate"):gmatch "%S+" do
+  local same = "top_k capacity max_capacity parts overflow drop scores first renormalise scale shared_gate"
+  for key in same:gmatch "%S+" do
     options[key] = c[key] or nil
   end
   return options
