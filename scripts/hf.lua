@@ -94,10 +94,12 @@ program:parallel(strategies)
 local run = program:compile()
 print(run:summary())
 if (published.left_out or 0) > 0 then
-  print(("multi-token prediction: %d layers of the files are left out, and of an export"):format(published.left_out))
+  print(("multi-token prediction: %d module%s of the published files %s not loaded, trained or exported")
+    :format(published.left_out, published.left_out > 1 and "s" or "", published.left_out > 1 and "are" or "is"))
 end
 if opt.overflow == "drop" and opt.capacity > 0 and opt.capacity * published.sizes.top_k < published.sizes.experts then
-  print(("experts: a sequence's choices beyond %g of the even share of an expert are dropped"):format(opt.capacity))
+  print(("experts: tokens beyond %g times an expert's even share of a sequence are dropped (script.capacity)")
+    :format(opt.capacity))
 end
 if tensors.published.problem then
   print(("export: %s\n  orrery export writes this model only with --raw"):format(tensors.published.problem))
