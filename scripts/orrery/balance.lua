@@ -34,9 +34,16 @@ local function checked(given, batch)
     local _, problem = numbers.number(key, c[key], 0)
     if problem then fail("%s", problem) end
   end
-  if c.loss == "groups" and native.training()
-    and (math.type(c.groups) ~= "integer" or c.groups < 1 or batch % c.groups ~= 0) then
-    fail("groups = %s does not divide a batch of %d sequences: give a number that does", tostring(c.groups), batch)
+  if c.loss == "groups" and native.training() then
+    if math.type(c.groups) ~= "integer" or c.groups < 1 or batch % c.groups ~= 0 then
+      fail("loss = \"groups\" needs groups, a divisor of the batch of %d sequences; it is %s", batch,
+        tostring(c.groups))
+    end
+    local micro = native.config and native.config.train and native.config.train.microbatches or 1
+    if c.groups % micro ~= 0 then
+      fail("groups = %d: %d micro-batches would tear a group apart\n  set groups to a multiple of train.microbatches",
+        c.groups, micro)
+    end
   end
   return c
 end
@@ -89,7 +96,7 @@ end
 --- The auxiliary loss of Switch (Fedus et al. 2022) and DeepSeek (Dai et al. 2024), f32 []: for each group the sum over
 -- experts of f_e p_e, 1 where balanced, with f_e = load_e E / (k tokens) and p_e the mean share of expert e's score;
 -- times the tokens of the group with targets that count. Groups are sequences, or as many equal parts of the batch as
--- `groups` says; a mesh or a number of micro-batches that tears a group apart is refused.
+-- `groups` says; micro-batches that tear a group apart are refused.
 local function of_groups(route, c)
   local s, load = shares(route), route.load:cast "f32"
   local batch, e = s.shape[1], route.experts

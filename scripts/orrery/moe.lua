@@ -66,7 +66,7 @@ local function checked(x, given)
   if c.limit and not (type(c.limit) == "number" and c.limit > 0) then
     fail("limit = %s: expected a number above 0", tostring(c.limit))
   end
-  if c.shared_gate and not c.shared then fail("shared_gate without shared, the width of the shared experts") end
+  if c.shared_gate and not c.shared then fail("shared_gate needs shared, the width of the shared expert") end
   return c
 end
 
@@ -168,7 +168,7 @@ function moe.experts(nn, x, given)
   local balanced
   if c.balance then
     if c.correction and (c.balance.rate or 0) > 0 then
-      fail("a correction, and a bias that balances: give one of them")
+      fail("correction and balance.rate both set the bias of the choice\n  leave one out")
     end
     local bias
     balanced, bias = balance.begin(c.balance, c.experts, batch)
