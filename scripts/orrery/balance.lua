@@ -2,11 +2,9 @@
 -- step reports of them.
 -- Shapes: as in moe.lua; B batch, N tokens of a group, E experts, k choices of a token. `...` is B, or B, P.
 --
--- A loss here is a sum over tokens, as that of the model is: its mean over groups times their tokens. Each is a sum of
--- terms of one group (or one token), so layouts add them up over ranks and micro-batches, and the model's count divides
--- them: losses and gradients are the same on every mesh, and independent of the size of the batch. A sum of loads over
--- the batch must not be multiplied by scores before it is complete; that of a group of sequences is complete in a
--- micro-batch, that of the last step is a state.
+-- Each loss is a sum over tokens: (mean over groups) x (tokens of the groups). Each term belongs to one group, so ranks
+-- and micro-batches add them, and the model's count divides them. Loads of the whole batch are complete only at the end
+-- of a step, so `last_step` uses those of the step before.
 local native = require "orrery.native"
 local numbers = require "orrery.numbers"
 
@@ -48,7 +46,7 @@ local function checked(given, batch)
   return c
 end
 
---- x with all dims but the last summed; keep: but for the first and the last.
+--- Sums all dims but the last; with keep, all but the first and the last.
 local function sum_of_tokens(x, keep)
   local dims = {}
   for d = keep and 2 or 1, #x.shape - 1 do dims[#dims + 1] = d end

@@ -9,7 +9,7 @@ local moe = {}
 
 local function fail(problem, ...) native.fail(("nn.moe: " .. problem):format(...)) end
 
---- Throws for a value that is none of the list's.
+--- Throws unless the list has the value.
 local function one_of(key, value, list)
   for _, known in ipairs(list) do
     if value == known then return end
@@ -70,16 +70,16 @@ local function checked(x, given)
   return c
 end
 
---- Capacities of overflow = "again", ascending: `capacity`, what of 1, 1.25, 1.5, 2, 3, 4, 6, 8 ... is in between, and
--- `max_capacity`.
+--- Capacities of overflow = "again", ascending: `capacity`, those of 1, 1.25, 1.5, 2, 3, 4, 6 ... between it and the
+-- max, and the max.
 local function capacities_of(c)
   local full = c.experts / c.top_k                                  -- holds everything
   local first = math.min(c.capacity, full)
   local last = math.min(c.max_capacity or math.max(2, first), full)
-  local list, next, other = { first }, 1, 1.25
-  while next < last do
-    if next > first then list[#list + 1] = next end
-    next, other = other, next == 1 and 1.5 or next == 1.25 and 2 or next == 1.5 and 3 or 2 * next
+  local list, size, other = { first }, 1, 1.25
+  while size < last do
+    if size > first then list[#list + 1] = size end
+    size, other = other, size == 1 and 1.5 or size == 1.25 and 2 or size == 1.5 and 3 or 2 * size
   end
   if last > first then list[#list + 1] = last end
   return list
@@ -121,8 +121,8 @@ local function of_best_groups(choice, c)
   local by_group = choice:reshape(dims_of(leading, c.groups, each))
   local rank = by_group:top_k { k = math.min(2, each) }:sum { dims = { #shape + 1 } }
   local _, best = rank:top_k { k = c.top_groups }
-  local kept = best:one_hot(c.groups):sum { dims = { #shape } }:reshape(dims_of(leading, c.groups, 1))
-  return kept:greater(0):select(by_group, native.constant(-1e30)):reshape(dims_of(leading, { "router", c.experts }))
+  local chosen = best:one_hot(c.groups):sum { dims = { #shape } }:reshape(dims_of(leading, c.groups, 1))
+  return chosen:greater(0):select(by_group, native.constant(-1e30)):reshape(dims_of(leading, { "router", c.experts }))
 end
 
 --- logits f32 [..., N, E] -> scores [..., N, E], ids i32 [..., N, k] and their weights [..., N, k].
@@ -139,7 +139,7 @@ local function choose(logits, c)
   return scores, ids, weights
 end
 
---- The gated unit of gpt-oss, of operands that are at most `limit`, `up` also at least its negative.
+--- The gated unit of gpt-oss: gate * sigmoid(1.702 gate) * (up + 1), with gate <= limit and |up| <= limit.
 local function limited(gate, up, limit)
   gate, up = gate:minimum(limit), up:minimum(limit):maximum(-limit)
   return gate * (gate * 1.702):sigmoid() * (up + 1)
