@@ -27,7 +27,7 @@ local declared = {
   max_capacity = { 0.0, "mixtral, qwen3_moe with overflow = again: the largest capacity; 0: 2; experts / top_k holds "
                    .. "everything" },
   parts    = { 1, "mixtral, qwen3_moe: groups of tokens that a sequence is cut into; each has its own slots" },
-  drop     = { "position", "mixtral, qwen3_moe: which choices find no slot: the last, or the lightest",
+  drop     = { "position", "mixtral, qwen3_moe with overflow = drop: the last, or the lightest choices find no slot",
                one_of = { "position", "weight" } },
   balance  = { "sequence", "mixtral, qwen3_moe: loss on uneven loads of experts in a sequence, group or the last step",
                one_of = { "none", "sequence", "groups", "last_step" } },

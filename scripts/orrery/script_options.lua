@@ -18,6 +18,7 @@ function script_options.check_mixture(declared, opt)
     end
   end
   check("max_capacity", opt.overflow == "again", "overflow = again")
+  check("drop", opt.overflow == "drop", "overflow = drop")
   check("balance_coefficient", opt.balance ~= "none", "balance")
   check("balance_groups", opt.balance == "groups", "balance = groups")
 end
