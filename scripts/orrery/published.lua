@@ -166,7 +166,7 @@ function published.read(folder, options)
 end
 
 --- The model that FOLDER/config.json describes. Options: as for read; more: options of the model that no config has, of
--- which `experts` makes a mixture of a dense model's blocks; a mixture drops nothing if there is no `capacity`;
+-- which `experts` makes a mixture of a dense model's blocks; a mixture without `capacity` and overflow drops nothing;
 -- multiple (128): its table's rows are rounded up to a multiple, so that meshes can split it and checkpoints fit any
 -- mesh.
 function published.model(folder, options)
@@ -181,7 +181,7 @@ function published.model(folder, options)
   end
   for name, value in pairs(more) do sizes[name] = value end
   if sizes.experts then
-    sizes.capacity = sizes.capacity or sizes.experts / (sizes.top_k or 2)
+    if sizes.overflow ~= "again" then sizes.capacity = sizes.capacity or sizes.experts / (sizes.top_k or 2) end
     sizes.upcycled = upcycled
   end
   local model = require("orrery.models." .. found.model)(sizes)

@@ -365,6 +365,8 @@ TEST_CASE("a mixture of experts is built of its keys, drops nothing, and other m
     has(said(window), "no layer_types: expected the kind of each layer, as use_sliding_window is set");
     has(said(config_of("llama"), 13, {"script.capacity=1"}), "script.capacity = 1.0: llama has no experts");
     has(said(config_of("llama"), 13, {"script.bias_rate=0.001"}), "script.bias_rate = 0.001: llama has no experts");
+    has(said(mixtral, 13, {"script.top_k=1"}), "script.top_k = 1: the folder says num_experts_per_tok = 2");
+    has(said(mixtral, 13, {"script.max_capacity=3"}), "script.max_capacity = 3.0: nothing reads it without overflow");
     CHECK(said(mixtral, 13, {"script.overflow=again"}) == "");
     CHECK(said(mixtral, 13, {"script.balance=sequence", "script.z_loss=0.001"}) == "");
     has(said(mixtral, 13, {"script.experts=8"}), "experts are made of the blocks of a dense model of Llama's family");
