@@ -95,8 +95,8 @@ std::string largest_load(Session& session, Executor& executor) {
     const Value& value = executor.plan().program.value(largest.value);
     const std::string dim = value.dims.back().empty() ? "element" : value.dims.back();
     const std::string_view scope = load_scope(value.name).value_or("");
-    return fmt::format("the largest load is {:g}, of {} {}{}{}", largest.load, dim, largest.element,
-                       scope.empty() ? "" : " in ", scope);
+    return fmt::format("{} {}{}{} has a load of {:g}", dim, largest.element, scope.empty() ? "" : " of ", scope,
+                       largest.load);
 }
 
 }  // namespace orrery
