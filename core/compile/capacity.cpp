@@ -1,8 +1,22 @@
 #include "compile/capacity.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace orrery {
+
+std::string load_name(std::string_view scope, int number) {
+    return fmt::format("{}{}load{}", scope, scope.empty() ? "" : ".", number > 1 ? fmt::format("{}", number) : "");
+}
+
+std::optional<std::string_view> load_scope(std::string_view name) {
+    constexpr std::string_view last = "load";
+    name = name.substr(0, name.find_last_not_of("0123456789") + 1);
+    if (name == last) return "";
+    if (!name.ends_with(".load")) return std::nullopt;
+    return name.substr(0, name.size() - last.size() - 1);
+}
 
 void CapacityChoice::resume(const Saved& saved) {
     again_ = saved.again;

@@ -1,5 +1,7 @@
 #pragma once
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -10,8 +12,11 @@ namespace orrery {
 /// of this capacity, and of the next smaller one. If the first is above 0, the step overflows: it changes no param or
 /// state, and runs again with a larger capacity.
 constexpr std::string_view overflow_name = "run.overflow", below_name = "run.overflow_below";
-/// Suffix of the name of a load that o.overflow declares: SCOPE.load, [..., n].
-constexpr std::string_view load_suffix = ".load";
+/// The name of the value whose elements must fit (o.overflow): "layer1.moe.load" in scope layer1.moe, "load" outside of
+/// any, and with a number for the second of a scope and further ones: "layer1.moe.load2".
+std::string load_name(std::string_view scope, int number);
+/// The scope in such a name, "" outside of any; nullopt for other names.
+std::optional<std::string_view> load_scope(std::string_view name);
 
 /// Chooses the capacity of each step of a run: the smallest that was large enough lately. Every rank has one, and they
 /// agree because they are given the same numbers.

@@ -58,25 +58,25 @@
 ---@field top_k integer   experts of a token
 ---@field mlp integer     width of an expert
 ---@field capacity? number   1.25; slots of an expert, as a multiple of its even share; the smallest of "again", 1
----@field largest? number    2; the largest capacity of "again"
+---@field max_capacity? number   2; the largest capacity of "again"
 ---@field parts? integer     1; groups of tokens in a sequence
----@field overflow? "drop" | "again"
----@field drop? "position" | "weight"
----@field scores? "softmax" | "sigmoid"
----@field first? "scores" | "top_k"
----@field renormalise? boolean
----@field scale? number
----@field groups? integer
----@field top_groups? integer
----@field router_bias? boolean
----@field correction? Value   [experts]
+---@field overflow? "drop" | "again"         "drop"; "again": the step runs again with more slots
+---@field drop? "position" | "weight"         "position"; choices without a slot: of later tokens, or of less weight
+---@field scores? "softmax" | "sigmoid"       "softmax"
+---@field first? "scores" | "top_k"           "scores"; scores are made before the choice, or of the chosen logits
+---@field renormalise? boolean                false; a token's weights are divided by their sum
+---@field scale? number                       1; multiplies the weights
+---@field groups? integer                     1; groups of experts, of which top_groups can be chosen
+---@field top_groups? integer                 groups
+---@field router_bias? boolean                false; a param, added to the logits
+---@field correction? Value   [experts]; added for the choice, not to the weights
 ---@field shared? integer     width of an expert for all tokens
----@field shared_gate? boolean
+---@field shared_gate? boolean   false; a sigmoid gate of that expert
 ---@field bias? boolean       of the experts
 ---@field limit? number       gpt-oss: clamps the operands of its gated unit
 ---@field balance? BalanceOptions
----@field std? number
----@field std_out? number
+---@field std? number       1/sqrt(in); of the weights at the start
+---@field std_out? number   std; of those of the down projections
 
 ---@class BalanceOptions
 ---@field loss? "none" | "sequence" | "groups" | "last_step"
@@ -340,8 +340,8 @@ function Update:overflow() end
 ---@param init? "zeros" | "ones"
 ---@return Value
 function Update:state(p, name, init) end
---- The states of o.state take their next values in steps in which `apply`, u8 [], is not 0. Only a function that calls
---- update:loss_scale needs this: otherwise they change when all gradients are finite.
+--- The states of o.state take their next values in steps in which `apply`, u8 [], is not 0. For a function that called
+--- update:loss_scale, once; in others they change when all gradients are finite and the step does not overflow.
 ---@param apply Value
 function Update:states(apply) end
 --- Assigns the value to the param or state at the end of the step, if all gradients are finite and the step does not
@@ -543,6 +543,7 @@ function orrery.step() end
 function orrery.training() end
 --- Declares sizes that the model can have, ascending, and returns the one of the program that is traced: a train step
 --- is compiled for each of them before the run. All calls give the same list. Evaluation and sampling have the largest.
+--- A train step with sizes must call o.overflow, which alone makes them larger.
 ---@param sizes number[]
 ---@return number
 function orrery.capacity(sizes) end

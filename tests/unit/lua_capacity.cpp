@@ -52,6 +52,12 @@ std::string message(const std::string& text) {
     return "no error";
 }
 
+/// The script with `old` in it replaced.
+std::string replaced(const std::string& old, const std::string& by) {
+    std::string text = script();
+    return text.replace(text.find(old), old.size(), by);
+}
+
 }  // namespace
 
 TEST_CASE("a train step is made for each capacity, and evaluation has none") {
@@ -102,22 +108,58 @@ TEST_CASE("every kind of optimizer leaves a step that overflows as it was") {
                 CHECK(depends[static_cast<size_t>(update.value)]);
             }
         }
-    has(message(script("{ 1, 2 }", "function(u) u:loss_scale() for p in u:params() do u:set(p, p - p:grad()) end end")),
-        "read update:overflow(), and set nothing where it is above 0");
+    const std::string unguarded = "function(u) u:loss_scale() for p in u:params() do u:set(p, p - p:grad()) end end";
+    CHECK(has(message(script("{ 1, 2 }", unguarded)), "read update:overflow(), and set nothing where it is above 0"));
 }
 
 TEST_CASE("lists of capacities that cannot be") {
-    has(message(script("{ 2, 1 }")), "entry 2 is 1, expected a number above 2");
-    has(message(script("{}")), "the list is empty");
-    has(message(script("{ 1, 'x' }")), "entry 2 is the text \"x\", expected a number above 1");
-    has(message(script("(layer == 1 and { 1, 2 } or { 1, 3 })")),
-        "the list { 1, 3 } differs from { 1, 2 } of an earlier call; all calls of a program have one list");
-    std::string late = script();
-    late.replace(late.find("size = o.capacity"), 17, "size = 1; local _ = ");
-    has(message(late), "o.overflow: the program has no capacity; call o.capacity first");
-    std::string always = script();
-    always.replace(always.find("if o.training() then"), 20, "if true then");
-    has(message(always), "o.overflow: only a train step can run again");
+    CHECK(has(message(script("{ 2, 1 }")), "entry 2 is 1, expected a number above 2"));
+    CHECK(has(message(script("{}")), "the list is empty"));
+    CHECK(has(message(script("{ 1, 'x' }")), "entry 2 is the text \"x\", expected a number above 1"));
+    CHECK(has(message(script("{ 1, 1.0000001, 4 }")), "entries 1 and 2 are both printed as 1"));
+    CHECK(has(message(script("(layer == 1 and { 1, 2 } or { 1, 3 })")),
+              "the list { 1, 3 } differs from { 1, 2 } of an earlier call; all calls of a program have one list"));
+    const std::string later = "((function() n = (n or 0) + 1 return { 1, 1.5, n > 4 and 4 or 3 } end)())";
+    CHECK(has(message(script(later)), "the list { 1, 1.5, 4 } differs from { 1, 1.5, 3 } of an earlier call"));
+    CHECK(has(message(replaced("size = o.capacity", "size = 1; local _ =")),
+              "o.overflow: the program has no capacity; call o.capacity first"));
+    CHECK(
+        has(message(replaced("if o.training() then", "if true then")), "o.overflow: only a train step can run again"));
+    CHECK(
+        has(message(replaced("4 * c end", "-c end")), "limit(3) is the number -3.0, expected a number of at least 0"));
+}
+
+TEST_CASE("capacities that no step could overflow are refused at the line of o.capacity") {
+    const std::string text = message(replaced("o.overflow(", "type("));
+    CHECK(has(text, "a.lua:7: o.capacity without o.overflow"));
+    CHECK(has(text, "call o.overflow(load, limit) in each trace"));
+}
+
+TEST_CASE("each load has a name with the scope that declares it") {
+    const std::string again =
+        "local f = load:cast('f32'):named('f' .. layer) o.overflow(load, math.abs)"
+        " o.overflow(f, math.abs) o.overflow(f, math.abs) o.overflow(load";
+    const Program scoped = traced(replaced("o.overflow(load", again)).train();
+    for (const std::string name : {"layer1.load", "layer1.load4", "layer2.load", "layer2.load4", "f1", "f2"}) {
+        INFO(name);
+        CHECK(scoped.find(name));
+    }
+    const Program outside = traced(replaced("o.scope('layer' .. layer, function()", "pcall(function()")).train();
+    CHECK(outside.find("load"));
+    CHECK(outside.find("load2"));
+    CHECK(load_name("layer1.moe", 12) == "layer1.moe.load12");
+    CHECK(load_scope("layer1.moe.load12") == "layer1.moe");
+    CHECK(load_scope("layer1.load") == "layer1");
+    CHECK(load_scope("load2") == "");
+    CHECK(!load_scope("layer1.upload"));
+    CHECK(!load_scope("layer1.load.grad"));
+    CHECK(!load_scope("12"));
+}
+
+TEST_CASE("an optimizer cannot give the results of o.overflow") {
+    for (const std::string name : {"run.overflow", "run.overflow_below"})
+        CHECK(has(message(script("{ 1, 2 }", "function(u) u:result('" + name + "', u:count()) end")),
+                  "is reserved for o.overflow; give it another name"));
 }
 
 TEST_CASE("the choice of a capacity grows at once and falls after 50 steps that did not need it") {

@@ -110,3 +110,18 @@ TEST_CASE("what a state cannot be or become is refused with the line of the scri
               "update:states(apply)"));
     CHECK(has(refused(mean + "m:next(m)", "function(u) end"), "the optimizer updates no param"));
 }
+
+TEST_CASE("an optimizer decides when states change only if it handles the loss scale, and once") {
+    const std::string one = "o.constant(1):all_finite()", set = "for p in u:params() do u:set(p, p - p:grad()) end ";
+    const auto why = [](const std::string& optimizer) {
+        return refused("seen = y:all_finite()\n" + mean + "m:next(m)", "function(u) " + optimizer + " end");
+    };
+    for (const std::string& optimizer : {"u:states(" + one + ") " + set, set + "u:states(" + one + ")"}) {
+        CHECK(has(why(optimizer), "the function has not called update:loss_scale"));
+        CHECK(has(why(optimizer), "a.lua:10"));
+    }
+    const std::string states = "u:states(" + one + ") ";
+    CHECK(has(why("u:loss_scale() " + states + states + set), "update:states: called a second time"));
+    CHECK(has(why("u:loss_scale() u:states(seen) " + set), "is a value of another trace"));
+    CHECK(why("u:loss_scale() " + states + set) == "nothing is refused");
+}

@@ -27,6 +27,11 @@ std::vector<double> check_capacities(lua_State* L, int index) {
                          fmt::format("entry {} is {}, expected a number above {}", i,
                                      lua_type(L, -1) == LUA_TNUMBER ? fmt::format("{:g}", number) : type_text(L, -1),
                                      list.empty() ? 0 : list.back()));
+        if (!list.empty() && fmt::format("{:g}", number) == fmt::format("{:g}", list.back()))
+            bad_argument(L, index,
+                         fmt::format("entries {} and {} are both printed as {:g}, and programs are named by "
+                                     "what is printed; remove one",
+                                     i - 1, i, number));
         list.push_back(number);
         lua_pop(L, 1);
     }
@@ -53,17 +58,14 @@ std::shared_ptr<Tape> forward_tape(lua_State* L, const char* function) {
 int capacity(lua_State* L) {
     const std::shared_ptr<Tape> tape = forward_tape(L, "o.capacity");
     std::vector<double> list = check_capacities(L, 1);
-    if (tape->capacities.empty()) {
-        if (tape->capacity > 0 && !std::binary_search(list.begin(), list.end(), tape->capacity))
-            bad_argument(L, 1,
-                         fmt::format("the list {} differs from that of an earlier call of the model, which has {:g}",
-                                     text_of(list), tape->capacity));
-        tape->capacities = std::move(list);
-    } else if (tape->capacities != list) {
-        bad_argument(L, 1,
-                     fmt::format("the list {} differs from {} of an earlier call; all calls of a program have one list",
-                                 text_of(list), text_of(tape->capacities)));
-    }
+    if (tape->capacities.empty()) tape->capacities = list;
+    if (tape->capacities != list)
+        bad_argument(
+            L, 1,
+            fmt::format("the list {} differs from {} of an earlier call; all calls of a program have one list, "
+                        "whatever the capacity and the batch",
+                        text_of(list), text_of(tape->capacities)));
+    if (tape->sized.line == 0) tape->sized = where(L);
     lua_pushnumber(L, tape->capacity > 0 ? tape->capacity : tape->capacities.back());
     return 1;
 }
@@ -102,9 +104,15 @@ int overflow(lua_State* L) {
         state_of(L).charge_op();
         return builder.one(kind, std::move(inputs), std::move(attributes), origin);
     };
-    const ValueId given = type.dtype == DType::f32 ? load.id : one("cast", {load.id}, {{"dtype", std::string("f32")}});
-    if (tape->program->value(given).name.empty())
-        builder.name(given, builder.scope() + std::string(load_suffix), origin);
+    // A value of its own: `load` may have a name, and two loads of a scope have two.
+    ValueId given = load.id;
+    if (type.dtype != DType::f32)
+        given = one("cast", {given}, {{"dtype", std::string("f32")}});
+    else if (!load.value().name.empty())
+        given = one("scale", {given}, {{"by", 1.0}});
+    int count = 1;
+    while (tape->program->find(load_name(builder.scope(), count))) ++count;
+    builder.name(given, load_name(builder.scope(), count), origin);
     std::vector<int64_t> dims(tape->program->value(given).type.shape.size());
     std::iota(dims.begin(), dims.end(), 0);
     const auto above = [&](double limit) {
@@ -139,6 +147,14 @@ ValueId sum_of(Tape& tape, std::string_view name, const Origin& origin) {
 }
 
 }  // namespace
+
+void require_overflow(const Tape& tape, const Origin& origin) {
+    if (tape.capacities.empty() || tape.overflows > 0) return;
+    throw Error(tape.sized.line > 0 ? tape.sized : origin,
+                "o.capacity without o.overflow: no step could overflow, so the run would always have the smallest "
+                "capacity\n  call o.overflow(load, limit) in each trace where o.training() is true, or use a number in "
+                "place of o.capacity");
+}
 
 ValueId sum_overflow(Tape& tape, const Origin& origin) {
     sum_of(tape, below_name, origin);

@@ -3,6 +3,9 @@
 
 namespace orrery::lua {
 
+/// Throws Error if the program has capacities, and o.overflow was never called. `origin`: the line of o.trace.
+void require_overflow(const Tape& tape, const Origin& origin);
+
 /// Adds the overflows that o.overflow has recorded, at the start of an optimizer's tape, and makes them the results
 /// overflow_name and below_name. Returns the first one, f32[], above 0 if the step overflows; none if there is none.
 ValueId sum_overflow(Tape& tape, const Origin& origin);

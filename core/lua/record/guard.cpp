@@ -63,7 +63,16 @@ ValueId guarded(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId target,
     return called(L, 2);
 }
 
-void guard_states(Tape& tape, ValueId apply) {
+void guard_states(lua_State* L, Tape& tape, ValueId apply) {
+    if (tape.guard.by != UpdateGuard::By::function)
+        fail(L,
+             "update:states: the function has not called update:loss_scale, so Orrery guards states as it guards params"
+             "\n  remove the call, or call update:loss_scale first and guard every update in the function");
+    if (tape.guard.sets_states)
+        fail(L,
+             "update:states: called a second time; it decides for all states of o.state at once\n  call it once, with "
+             "one condition");
+    tape.guard.sets_states = true;
     for (size_t i = 0; i < tape.states; ++i) {
         Update& update = tape.program->updates[i];
         const Origin& origin = tape.program->value(update.target).origin;

@@ -10,8 +10,8 @@ ValueId gradient_of(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId par
 /// old value. Returns `value` unchanged when the optimizer's function handles the loss scale itself.
 ValueId guarded(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId target, ValueId value);
 /// Implements update:states(apply): the states of o.state take their next values in steps in which `apply`, u8 [], is
-/// not 0.
-void guard_states(Tape& tape, ValueId apply);
+/// not 0. Throws Error unless update:loss_scale() came before, and at a second call.
+void guard_states(lua_State* L, Tape& tape, ValueId apply);
 /// Calls guard_states with the library's guard, unless the function has called update:states. Throws Error if the
 /// function handles the loss scale itself.
 void require_states(lua_State* L, const std::shared_ptr<Tape>& tape);

@@ -32,6 +32,7 @@ struct UpdateGuard {
     int unscaled = LUA_NOREF;              ///< registry reference to unscaled(gradient); LUA_REFNIL: no loss scale
     std::map<ValueId, ValueId> gradients;  ///< unscaled gradients, by param
     bool reads_overflow = false;           ///< update:overflow was called
+    bool sets_states = false;              ///< update:states was called
 };
 
 /// The program that a script records. All values in Lua that belong to the program share the tape.
@@ -55,7 +56,8 @@ struct Tape {
     /// whether o.result adds results; false in a metric's function, which may call the model's function again
     bool declares = true;
     double capacity = 0;             ///< the capacity that a train step is recorded for; 0: the largest
-    std::vector<double> capacities;  ///< list of the program's calls of o.capacity; empty: there was none
+    std::vector<double> capacities;  ///< the list of o.capacity, of this or an earlier trace; empty: there was none
+    Origin sized;                    ///< script line of the first call of o.capacity
     int64_t overflows = 0;           ///< number of calls of o.overflow
     ValueId overflow = none;         ///< in an optimizer: the sum of what the capacity does not hold, f32[]
     int64_t streams = 0;             ///< number of dropouts so far; each has its own random numbers

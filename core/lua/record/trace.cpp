@@ -124,7 +124,7 @@ int param(lua_State* L) {
 
 /// native.state { name =, shape =, initial =, dtype = } -> value. Returns the value that a state, an array that no
 /// optimizer owns, had before the step: `initial` (0) in all elements at first. The scope is prepended to its name.
-int state(lua_State* L) {
+int model_state(lua_State* L) {
     const std::shared_ptr<Tape> tape = current_tape(L, "o.state");
     if (tape->use != TapeUse::forward) fail(L, "o.state: can only be called inside the function given to o.trace");
     Fields fields(L, 1, "o.state");
@@ -478,6 +478,7 @@ Program record(lua_State* L, const Traced& traced, const Recorded& recorded, con
     const auto tape = std::make_shared<Tape>(std::move(start));
     tape->training = entry.role == ProgramRole::train;
     tape->capacity = entry.capacity;
+    if (tape->training) tape->capacities = traced.recipe.capacities;
     tape->declares = recorded.declares;
     state.tape = tape;
     state.recorded_again = other_sizes(traced, sizes);
@@ -500,7 +501,9 @@ Program record(lua_State* L, const Traced& traced, const Recorded& recorded, con
     tape->builder.result("loss_sum", loss_sum, origin);
     tape->builder.result("count", count, origin);
     tape->use = TapeUse::closed;
-    if (tape->training) require_next(*tape->program);
+    if (!tape->training) return *tape->program;
+    require_next(*tape->program);
+    require_overflow(*tape, origin);
     return *tape->program;
 }
 
@@ -518,7 +521,7 @@ Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t b
 
 void open_trace(lua_State* L) {
     const luaL_Reg functions[] = {
-        {"param", guard<param>},   {"state", guard<state>},       {"scope", guard<scope>},
+        {"param", guard<param>},   {"state", guard<model_state>}, {"scope", guard<scope>},
         {"step", guard<step>},     {"training", guard<training>}, {"constant", guard<constant>},
         {"iota", guard<iota>},     {"array", guard<array>},       {"fail", guard<fail_there>},
         {"result", guard<result>}, {"random", guard<random>},     {nullptr, nullptr}};

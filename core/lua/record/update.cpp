@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "compile/capacity.h"
 #include "compile/program_set.h"
 #include "compile/step_value.h"
 #include "ir/describe.h"
@@ -102,9 +103,13 @@ int update_set(lua_State* L) {
 int update_states(lua_State* L) {
     const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
     const Symbol& apply = check<Symbol>(L, 2);
+    if (apply.tape != tape)
+        bad_argument(L, 2,
+                     fmt::format("{} is a value of another trace; record `apply` in the optimizer's function",
+                                 describe(*apply.tape->program, apply.id)));
     if (apply.value().type != TensorType{DType::u8, {}})
         bad_argument(L, 2, fmt::format("{} is not u8 []: write x:all_finite()", describe(*tape->program, apply.id)));
-    guard_states(*tape, apply.id);
+    guard_states(L, *tape, apply.id);
     return 0;
 }
 
@@ -116,6 +121,8 @@ int update_result(lua_State* L) {
         bad_argument(L, 2,
                      fmt::format("result {} would be read as one of o.result without a count; give it another name",
                                  quote(name)));
+    if (name == overflow_name || name == below_name)
+        bad_argument(L, 2, fmt::format("result {} is reserved for o.overflow; give it another name", quote(name)));
     const size_t told = quotients(*tape->program).size();
     tape->builder.result(name, check<Symbol>(L, 3).id, where(L));
     if (quotients(*tape->program).size() != told)

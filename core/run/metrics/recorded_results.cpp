@@ -24,7 +24,7 @@ std::set<std::string> keys_of(const Program& program) {
             if (column.exists({.tokens = tokens,
                                .nats = tokens,
                                .scale = has_loss_scale(program),
-                               .capacity = has_capacity(program)}))
+                               .capacity = program.result(overflow_name).has_value()}))
                 keys.insert(column.key);
     return keys;
 }
@@ -40,8 +40,6 @@ std::string why_not(const std::string& name, const Value& value) {
 }
 
 }  // namespace
-
-bool has_capacity(const Program& program) { return program.result(overflow_name).has_value(); }
 
 bool has_loss_scale(const Program& program) {
     const auto state = program.find("loss_scale");

@@ -21,7 +21,5 @@ std::vector<RecordedResult> recorded_results(const Program& program);
 void require_same_results(const Program& full, const Program& smaller);
 /// Whether the program scales the loss; metrics then have the columns "loss_scale" and "skipped".
 bool has_loss_scale(const Program& program);
-/// Whether a step of the program can overflow and run again; metrics then have the columns "capacity" and "again".
-bool has_capacity(const Program& program);
 
 }  // namespace orrery

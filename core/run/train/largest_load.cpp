@@ -19,7 +19,7 @@ struct Load {
 };
 
 bool has_load(const Value& value) {
-    return value.role == Role::temporary && value.type.dtype == DType::f32 && value.name.ends_with(load_suffix);
+    return value.role == Role::temporary && value.type.dtype == DType::f32 && load_scope(value.name);
 }
 
 /// Reads each load where an instruction reads it.
@@ -94,8 +94,9 @@ std::string largest_load(Session& session, Executor& executor) {
     if (largest.value == none) return "";
     const Value& value = executor.plan().program.value(largest.value);
     const std::string dim = value.dims.back().empty() ? "element" : value.dims.back();
-    return fmt::format("{} {} of {} has a load of {:g}", dim, largest.element,
-                       value.name.substr(0, value.name.size() - load_suffix.size()), largest.load);
+    const std::string_view scope = load_scope(value.name).value_or("");
+    return fmt::format("{} {}{}{} has a load of {:g}", dim, largest.element, scope.empty() ? "" : " of ", scope,
+                       largest.load);
 }
 
 }  // namespace orrery

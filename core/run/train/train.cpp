@@ -36,7 +36,7 @@ TrainedNumbers trained_numbers(const Compiled& compiled) {
             .norm = program.result("grad_norm").has_value(),
             .rate = program.result("lr").has_value(),
             .scale = has_loss_scale(program),
-            .capacity = has_capacity(program)};
+            .capacity = !compiled.capacities.empty()};
 }
 
 /// Name of the result that says whether all gradients are finite; "": there is none, or a loss scale handles overflows.
