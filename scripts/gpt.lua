@@ -1,6 +1,8 @@
 --- Trains a language model on a text or token file: GPT-2 by default; by script.model Llama, Qwen2, Mixtral, Qwen3-MoE.
 -- orrery run scripts/gpt.lua --config configs/quickstart.toml
 local o = require "orrery"
+local script_options = require "orrery.script_options"
+local words = script_options.words
 
 local cfg = o.config                                          -- the TOML file, read-only
 local declared = {
@@ -18,17 +20,19 @@ local declared = {
   top_k    = { 2, "mixtral, qwen3_moe: experts of a token" },
   expert_mlp = { 0, "qwen3_moe: width of an expert; 0: mlp" },
   dense    = { 0, "qwen3_moe: first layers without experts" },
-  capacity = { 1.25, "mixtral, qwen3_moe: slots of an expert, as a multiple of its even share" },
+  capacity = { 0.0, "mixtral, qwen3_moe: slots of an expert, as a multiple of its even share; 0: 1.25, or with "
+               .. "overflow = again 1, which the first step begins with" },
   overflow = { "drop", "mixtral, qwen3_moe: choices without a slot are dropped, or the step runs again with more slots",
                one_of = { "drop", "again" } },
-  largest  = { 2.0, "overflow = again: the largest capacity; experts / top_k holds everything" },
+  max_capacity = { 0.0, "mixtral, qwen3_moe with overflow = again: the largest capacity; 0: 2; experts / top_k holds "
+                   .. "everything" },
   parts    = { 1, "mixtral, qwen3_moe: groups of tokens that a sequence is cut into; each has its own slots" },
-  drop     = { "position", "mixtral, qwen3_moe: which choices find no slot: the last, or the lightest",
+  drop     = { "position", "mixtral, qwen3_moe with overflow = drop: the last, or the lightest choices find no slot",
                one_of = { "position", "weight" } },
   balance  = { "sequence", "mixtral, qwen3_moe: loss on uneven loads of experts in a sequence, group or the last step",
                one_of = { "none", "sequence", "groups", "last_step" } },
-  balance_loss = { 0.01, "factor of that loss" },
-  balance_groups = { 0, "groups that the sequences of a step are, for balance = groups" },
+  balance_coefficient = { 0.01, "mixtral, qwen3_moe with balance: factor of that loss" },
+  balance_groups = { 0, "mixtral, qwen3_moe with balance = groups: equal parts of a step's sequences" },
   bias_rate = { 0.0, "mixtral, qwen3_moe: step by which a bias of the choice moves against the loads" },
   z_loss   = { 0.0, "mixtral, qwen3_moe: factor of the squared log-sum-exp of the router's logits" },
   window   = { 0, "llama, mixtral: keys that a position sees, its own among them; 0: all before it" },
@@ -63,8 +67,8 @@ local takes = {                                               -- options that no
   mixtral = { kv_heads = true, window = true, embed_std = true },
   qwen3_moe = { kv_heads = true, embed_std = true, expert_mlp = true, dense = true },
 }
-local of_experts = "experts top_k capacity parts overflow largest drop"
-local of_balance = " balance balance_loss balance_groups bias_rate z_loss"
+local of_experts = "experts top_k capacity max_capacity parts overflow drop"
+local of_balance = " balance balance_coefficient balance_groups bias_rate z_loss"
 for key in (of_experts .. of_balance):gmatch "%S+" do takes.mixtral[key], takes.qwen3_moe[key] = true, true end
 local mine = takes[opt.model]
 for other, keys in pairs(takes) do
@@ -75,6 +79,7 @@ for other, keys in pairs(takes) do
     end
   end
 end
+script_options.check_mixture(declared, opt)
 
 local data = o.data.file { documents = opt.documents }
 local packed = opt.documents or opt.order ~= "natural"        -- attention by documents and positions
@@ -92,9 +97,9 @@ if mine.window then sizes.window = opt.window end
 if mine.embed_std then sizes.embed_std = opt.embed_std end
 if mine.experts then
   for key in of_experts:gmatch "%S+" do sizes[key] = opt[key] end
-  if opt.overflow == "drop" and opt.largest == declared.largest[1] then sizes.largest = nil end
-  sizes.balance = { loss = opt.balance, coefficient = opt.balance_loss, groups = opt.balance_groups, z = opt.z_loss,
-                    rate = opt.bias_rate }
+  for _, key in ipairs { "capacity", "max_capacity" } do sizes[key] = opt[key] ~= 0 and opt[key] or nil end
+  sizes.balance = { loss = opt.balance, coefficient = opt.balance_coefficient, groups = opt.balance_groups,
+                    z = opt.z_loss, rate = opt.bias_rate }
 end
 if opt.model == "qwen3_moe" then
   sizes.head_dim, sizes.dense = opt.embed // opt.heads, opt.dense
@@ -111,12 +116,8 @@ program:train_with(o.optim.adamw {
   lr = o.lr[opt.schedule] { peak = opt.lr, warmup = opt.warmup, floor = opt.lr * opt.floor, steps = cfg.train.steps },
   decay = opt.decay, beta2 = 0.95, clip = 1.0,
 })
-program:weights(model:tensors())                              -- what checkpoint.load finds in published files
-local function words(list)
-  local all = {}
-  for word in list:gmatch "[^,]+" do all[#all + 1] = word end
-  return all
-end
+local tensors = model:tensors()                               -- what checkpoint.load finds in published files
+program:weights(tensors)
 local strategies = {                                          -- an axis that the mesh lacks is skipped
   o.strategy.pipeline { axis = "pp", schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends },
   o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
@@ -132,4 +133,7 @@ program:parallel(strategies)
 
 local run = program:compile()                                 -- one instruction stream per rank class
 print(run:summary())
+if tensors.published.problem then
+  print(("export: %s\n  orrery export writes this model only with --raw"):format(tensors.published.problem))
+end
 run:train(data)                                               -- [train] says how long

@@ -1,23 +1,26 @@
 --- Trains a published model on: what config.json says is built, and begins with the weights beside it.
 -- orrery run scripts/hf.lua --config configs/laptop.toml --set checkpoint.load=FOLDER
 local o = require "orrery"
+local script_options = require "orrery.script_options"
+local words = script_options.words
 
 local cfg = o.config
 local declared = {
   fused    = { true, "attention as one op; false: scores, mask, softmax and products as ops of their own" },
   loss_tile = { -1, "rows of a tile of the loss; 0: all logits at once; -1: at once up to 2^26, else tiles of 64 MiB" },
   dropout  = { 0.0, "share of activations dropped while training; gpt2 only" },
-  capacity = { 0.0, "experts: slots of one in a sequence, times the even share; 0: each token finds one" },
+  capacity = { 0.0, "experts: slots of one in a sequence, times the even share; 0: each token finds one, or with "
+               .. "overflow = again 1, which the first step begins with" },
   overflow = { "drop", "experts: choices without a slot are dropped, or the step runs again with more slots",
                one_of = { "drop", "again" } },
-  largest  = { 2.0, "overflow = again: the largest capacity; experts / top_k holds everything" },
+  max_capacity = { 0.0, "experts with overflow = again: the largest capacity; 0: 2; experts / top_k holds everything" },
   balance  = { "none", "experts: loss on uneven loads in a sequence, or by the loads of the last step",
                one_of = { "none", "sequence", "last_step" } },
-  balance_loss = { 0.001, "factor of that loss" },
+  balance_coefficient = { 0.01, "experts with balance: factor of that loss" },
   bias_rate = { 0.0, "experts: step of a bias of the choice towards even loads; DeepSeek-V3 has the bias" },
   z_loss   = { 0.0, "experts: factor of the z-loss" },
   experts  = { 0, "makes a mixture of so many copies of a dense model's block, with a new router; 0: as published" },
-  top_k    = { 2, "experts of a token in such a mixture" },
+  top_k    = { 0, "with script.experts: experts of a token; 0: 2" },
   unread   = { "", "keys of config.json to leave unread, as in key,key" },
   documents = { false, "rows of packed documents; they end by .idx, data.separator or as lines of JSON" },
   lr       = { 2e-5, "peak learning rate" },
@@ -40,26 +43,26 @@ local declared = {
 }
 
 local opt = o.options(declared)
-
-local function words(list)
-  local all = {}
-  for word in list:gmatch "[^,]+" do all[#all + 1] = word end
-  return all
-end
+script_options.check_mixture(declared, opt)
 
 local data = o.data.file { documents = opt.documents }
 local packed = opt.documents or opt.order ~= "natural"        -- attention by documents and positions
 local more = { fused = opt.fused, dropout = opt.dropout > 0 and opt.dropout or nil, loss_tile = opt.loss_tile,
-               capacity = opt.capacity > 0 and opt.capacity or nil }
-if opt.experts > 0 then more.experts, more.top_k = opt.experts, opt.top_k end
-if opt.overflow == "again" then
-  more.overflow, more.capacity, more.largest = "again", more.capacity or 1.0, opt.largest
-end
+               capacity = opt.capacity ~= 0 and opt.capacity or nil,
+               max_capacity = opt.max_capacity ~= 0 and opt.max_capacity or nil }
+if opt.experts > 0 then more.experts, more.top_k = opt.experts, opt.top_k ~= 0 and opt.top_k or 2 end
+if opt.overflow == "again" then more.overflow = "again" end
 if opt.balance ~= "none" or opt.bias_rate > 0 or opt.z_loss > 0 then
-  more.balance = { loss = opt.balance, coefficient = opt.balance_loss, rate = opt.bias_rate, z = opt.z_loss }
+  more.balance = { loss = opt.balance, coefficient = opt.balance_coefficient, rate = opt.bias_rate, z = opt.z_loss }
 end
 local model, published = o.published.model(cfg.checkpoint.load,
   { seq = data.seq, unread = words(opt.unread), more = more })
+if opt.top_k ~= 0 and opt.experts == 0 then
+  local said = published.sizes.top_k and "the folder says num_experts_per_tok = " .. published.sizes.top_k
+    or published.type .. " has no experts"
+  error(("script.top_k = %d: %s\n  leave it out, or give script.experts to upcycle a dense model")
+    :format(opt.top_k, said))
+end
 for _, key in ipairs { "capacity", "overflow", "balance", "bias_rate", "z_loss" } do
   if not published.sizes.experts and opt[key] ~= declared[key][1] then
     error(("script.%s = %s: %s has no experts\n  leave it out"):format(key, opt[key], published.type))
@@ -73,7 +76,8 @@ program:train_with(o.optim.adamw {
   lr = o.lr.cosine { peak = opt.lr, warmup = opt.warmup, floor = opt.lr * opt.floor, steps = cfg.train.steps },
   decay = opt.decay, beta2 = 0.95, clip = 1.0,
 })
-program:weights(model:tensors())
+local tensors = model:tensors()
+program:weights(tensors)
 local strategies = {
   o.strategy.pipeline { axis = "pp", schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends },
   o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
@@ -90,9 +94,14 @@ program:parallel(strategies)
 local run = program:compile()
 print(run:summary())
 if (published.left_out or 0) > 0 then
-  print(("multi-token prediction: %d layers of the files are left out, and of an export"):format(published.left_out))
+  print(("multi-token prediction: %d module%s of the published files %s not loaded, trained or exported")
+    :format(published.left_out, published.left_out > 1 and "s" or "", published.left_out > 1 and "are" or "is"))
 end
 if opt.overflow == "drop" and opt.capacity > 0 and opt.capacity * published.sizes.top_k < published.sizes.experts then
-  print(("experts: a sequence's choices beyond %g of the even share of an expert are dropped"):format(opt.capacity))
+  print(("experts: tokens beyond %g times an expert's even share of a sequence are dropped (script.capacity)")
+    :format(opt.capacity))
+end
+if tensors.published.problem then
+  print(("export: %s\n  orrery export writes this model only with --raw"):format(tensors.published.problem))
 end
 run:train(data)

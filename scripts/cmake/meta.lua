@@ -58,25 +58,25 @@
 ---@field top_k integer   experts of a token
 ---@field mlp integer     width of an expert
 ---@field capacity? number   1.25; slots of an expert, as a multiple of its even share; the smallest of "again", 1
----@field largest? number    2; the largest capacity of "again"
+---@field max_capacity? number   2; the largest capacity of "again"
 ---@field parts? integer     1; groups of tokens in a sequence
----@field overflow? "drop" | "again"
----@field drop? "position" | "weight"
----@field scores? "softmax" | "sigmoid"
----@field first? "scores" | "top_k"
----@field renormalise? boolean
----@field scale? number
----@field groups? integer
----@field top_groups? integer
----@field router_bias? boolean
----@field correction? Value   [experts]
+---@field overflow? "drop" | "again"         "drop"; "again": the step runs again with more slots
+---@field drop? "position" | "weight"         "position"; choices without a slot: of later tokens, or of less weight
+---@field scores? "softmax" | "sigmoid"       "softmax"
+---@field first? "scores" | "top_k"           "scores"; scores are made before the choice, or of the chosen logits
+---@field renormalise? boolean                false; a token's weights are divided by their sum
+---@field scale? number                       1; multiplies the weights
+---@field groups? integer                     1; groups of experts, of which top_groups can be chosen
+---@field top_groups? integer                 groups
+---@field router_bias? boolean                false; a param, added to the logits
+---@field correction? Value   [experts]; added for the choice, not to the weights
 ---@field shared? integer     width of an expert for all tokens
----@field shared_gate? boolean
+---@field shared_gate? boolean   false; a sigmoid gate of that expert
 ---@field bias? boolean       of the experts
 ---@field limit? number       gpt-oss: clamps the operands of its gated unit
 ---@field balance? BalanceOptions
----@field std? number
----@field std_out? number
+---@field std? number       1/sqrt(in); of the weights at the start
+---@field std_out? number   std; of those of the down projections
 
 ---@class BalanceOptions
 ---@field loss? "none" | "sequence" | "groups" | "last_step"

@@ -69,7 +69,7 @@ local function of_llama(differs)
   }
 end
 
--- The script decides what balances the experts in training: in transformers it is added to the loss alone.
+-- transformers only adds this to the loss, so logits do not depend on it; see script.balance.
 local balance = "router_aux_loss_coef output_router_logits"
 
 --- Keys of Qwen's mixtures.

@@ -67,9 +67,10 @@ local function family_of_mixture(c)
     if c.qk_norm then return "qwen3_moe" end
     if c.renormalise and not c.bias and c.dense == 0 and not c.dense_layers then return "mixtral" end
   end
-  return nil, "no architecture has this mixture of experts: softmax scores without a scale, and in mixtral experts in "
-    .. "all layers and weights that sum to 1, in qwen3_moe qk_norm, in qwen2_moe qkv_bias and a shared expert with a "
-    .. "gate", {}
+  return nil, "no published architecture has this mixture of experts\n"
+    .. "  mixtral: softmax, renormalised, experts in all layers, no biases\n"
+    .. "  qwen3_moe: qk_norm, no shared expert\n"
+    .. "  qwen2_moe: qkv_bias and a gated shared expert", {}
 end
 
 --- The architecture of Llama's family with these options, or nil with the reason why there is none.
@@ -77,7 +78,6 @@ local function family(c)
   if c.experts > 0 then return family_of_mixture(c) end
   if c.kv_rank > 0 then return nil, "no architecture has latent attention without experts", {} end
   local window = c.window > 0
-  if c.experts > 0 then return nil, "mixtures of experts have no published names here", {} end
   if c.windows and not (c.qk_norm or c.qkv_bias) then
     return nil, "no architecture has windows of some layers without biases in q, k and v or a norm of q and k", {}
   end

@@ -78,7 +78,7 @@ local function halves(x)
     :reshape { "batch", "seq", heads, { "head_dim", 2 * pairs_of } }
 end
 
---- Multi-head latent attention of x [B, T, C]; see nn.latent_attention.
+--- Multi-head latent attention of x [B, T, C]; see nn.latent_attention. N nope_dim, P rope_dim, V v_dim.
 local function latent(nn, x, o)
   local embed, plain = { x.dims[#x.shape], x.shape[#x.shape] }, { bias = false, std = o.std }
   local biased = { bias = o.bias or false, std = o.std }
@@ -95,16 +95,17 @@ local function latent(nn, x, o)
     :reshape { "batch", "seq", { "heads", heads }, { "head_dim", width } }
   q = part(q, "head_dim", 0, o.nope_dim):concat(turned(part(q, "head_dim", o.nope_dim, o.rope_dim)),
     { dim = "head_dim" })
-  if (o.scale or 1) ~= 1 then q = q:scale(o.scale) end
+  if (o.scale or 1) ~= 1 then q = q:scale(o.scale) end              -- q [B, T, H, N + P]
   local kv = nn.linear(x, "kv_a", { "kv_rank", o.kv_rank + o.rope_dim }, biased)
   local shared = turned(part(kv, "kv_rank", o.kv_rank, o.rope_dim)
     :reshape { "batch", "seq", 1, { "head_dim", o.rope_dim } })
   kv = nn.linear(nn.rmsnorm(part(kv, "kv_rank", 0, o.kv_rank), "kv_a_norm", o.eps), "kv_b",
     { "kv_heads", heads * (o.nope_dim + o.v_dim) }, plain)
     :reshape { "batch", "seq", { "kv_heads", heads }, { "head_dim", o.nope_dim + o.v_dim } }
-  local of_each = native.iota { shape = { { "kv_heads", heads } }, dim = 1, dtype = "f32" }:scale(0) + 1
-  local k = part(kv, "head_dim", 0, o.nope_dim):concat(shared * of_each:reshape { "kv_heads", 1 },
-    { dim = "head_dim" })
+  -- Here shared, the rotated key, is [B, T, 1, P] and kv [B, T, H, N + V]. Ones [H, 1] give each head the shared key.
+  local ones = native.iota { shape = { { "kv_heads", heads } }, dim = 1, dtype = "f32" }:scale(0) + 1
+  local k = part(kv, "head_dim", 0, o.nope_dim):concat(shared * ones:reshape { "kv_heads", 1 },
+    { dim = "head_dim" })                                            -- [B, T, H, N + P]
   local y = q:attention(k, part(kv, "head_dim", o.nope_dim, o.v_dim),
     { causal = true, documents = o.documents, positions = o.positions })
   return nn.linear(y:reshape { "batch", "seq", { "heads", heads * o.v_dim } }, "o", embed,

@@ -2,11 +2,9 @@
 -- step reports of them.
 -- Shapes: as in moe.lua; B batch, N tokens of a group, E experts, k choices of a token. `...` is B, or B, P.
 --
--- A loss here is a sum over tokens, as that of the model is: its mean over groups times their tokens. Each is a sum of
--- terms of one group (or one token), so layouts add them up over ranks and micro-batches, and the model's count divides
--- them: losses and gradients are the same on every mesh, and independent of the size of the batch. A sum of loads over
--- the batch must not be multiplied by scores before it is complete; that of a group of sequences is complete in a
--- micro-batch, that of the last step is a state.
+-- Each loss is a sum over tokens: (mean over groups) x (tokens of the groups). Each term belongs to one group, so ranks
+-- and micro-batches add them, and the model's count divides them. Loads of the whole batch are complete only at the end
+-- of a step, so `last_step` uses those of the step before.
 local native = require "orrery.native"
 local numbers = require "orrery.numbers"
 
@@ -34,14 +32,21 @@ local function checked(given, batch)
     local _, problem = numbers.number(key, c[key], 0)
     if problem then fail("%s", problem) end
   end
-  if c.loss == "groups" and native.training()
-    and (math.type(c.groups) ~= "integer" or c.groups < 1 or batch % c.groups ~= 0) then
-    fail("groups = %s does not divide a batch of %d sequences: give a number that does", tostring(c.groups), batch)
+  if c.loss == "groups" and native.training() then
+    if math.type(c.groups) ~= "integer" or c.groups < 1 or batch % c.groups ~= 0 then
+      fail("loss = \"groups\" needs groups, a divisor of the batch of %d sequences; it is %s", batch,
+        tostring(c.groups))
+    end
+    local micro = native.config and native.config.train and native.config.train.microbatches or 1
+    if c.groups % micro ~= 0 then
+      fail("groups = %d: %d micro-batches would tear a group apart\n  set groups to a multiple of train.microbatches",
+        c.groups, micro)
+    end
   end
   return c
 end
 
---- x with all dims but the last summed; keep: but for the first and the last.
+--- Sums all dims but the last; with keep, all but the first and the last.
 local function sum_of_tokens(x, keep)
   local dims = {}
   for d = keep and 2 or 1, #x.shape - 1 do dims[#dims + 1] = d end
@@ -89,7 +94,7 @@ end
 --- The auxiliary loss of Switch (Fedus et al. 2022) and DeepSeek (Dai et al. 2024), f32 []: for each group the sum over
 -- experts of f_e p_e, 1 where balanced, with f_e = load_e E / (k tokens) and p_e the mean share of expert e's score;
 -- times the tokens of the group with targets that count. Groups are sequences, or as many equal parts of the batch as
--- `groups` says; a mesh or a number of micro-batches that tears a group apart is refused.
+-- `groups` says; micro-batches that tear a group apart are refused.
 local function of_groups(route, c)
   local s, load = shares(route), route.load:cast "f32"
   local batch, e = s.shape[1], route.experts

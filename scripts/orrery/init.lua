@@ -20,7 +20,8 @@ return {
   decompose = native.decompose,             -- replaces ops by others where an axis splits what they read
   capacity = native.capacity,               -- o.capacity { 1, 1.5, 2 }: one of several sizes, each with its program
   overflow = native.overflow,               -- o.overflow(load, limit): the step runs again with a larger capacity
-  result   = native.result,  -- o.result(name, sum, count): a number that every step and evaluation reports
+  result   = native.result,                 -- o.result(name, value): a number that every step reports; with a count, an
+                                            -- average, which every evaluation reports, too
   data     = require "orrery.data",
   op       = require "orrery.op",                    -- o.op.swish_gate(x, g): ops of C++ plugins by name
   nn       = nn,

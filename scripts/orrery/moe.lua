@@ -9,7 +9,7 @@ local moe = {}
 
 local function fail(problem, ...) native.fail(("nn.moe: " .. problem):format(...)) end
 
---- Throws for a value that is none of the list's.
+--- Throws unless the list has the value.
 local function one_of(key, value, list)
   for _, known in ipairs(list) do
     if value == known then return end
@@ -51,33 +51,35 @@ local function checked(x, given)
   if c.top_k > reached then
     fail("top_k = %d is more than the %d experts of %d groups: raise top_groups", c.top_k, reached, c.top_groups)
   end
-  for _, key in ipairs { "capacity", "largest" } do
+  for _, key in ipairs { "capacity", "max_capacity" } do
     local value = c[key]
     if value ~= nil and not (type(value) == "number" and value > 0 and value < math.huge) then
       fail("%s = %s: expected a number above 0", key, tostring(value))
     end
   end
-  if c.largest and c.overflow ~= "again" then
-    fail("largest = %g: only overflow = \"again\" has several capacities", c.largest)
+  if c.max_capacity and c.overflow ~= "again" then
+    fail("max_capacity = %g: only overflow = \"again\" has several capacities", c.max_capacity)
   end
-  if c.largest and c.largest < c.capacity then fail("largest = %g is below capacity = %g", c.largest, c.capacity) end
+  if c.max_capacity and c.max_capacity < c.capacity then
+    fail("max_capacity = %g is below capacity = %g", c.max_capacity, c.capacity)
+  end
   if c.limit and not (type(c.limit) == "number" and c.limit > 0) then
     fail("limit = %s: expected a number above 0", tostring(c.limit))
   end
-  if c.shared_gate and not c.shared then fail("shared_gate without shared, the width of the shared experts") end
+  if c.shared_gate and not c.shared then fail("shared_gate needs shared, the width of the shared expert") end
   return c
 end
 
---- Capacities of overflow = "again", ascending: `capacity`, what of 1, 1.25, 1.5, 2, 3, 4, 6, 8 ... is in between, and
--- `largest`.
+--- Capacities of overflow = "again", ascending: `capacity`, those of 1, 1.25, 1.5, 2, 3, 4, 6 ... between it and the
+-- max, and the max.
 local function capacities_of(c)
   local full = c.experts / c.top_k                                  -- holds everything
   local first = math.min(c.capacity, full)
-  local last = math.min(c.largest or math.max(2, first), full)
-  local list, next, other = { first }, 1, 1.25
-  while next < last do
-    if next > first then list[#list + 1] = next end
-    next, other = other, next == 1 and 1.5 or next == 1.25 and 2 or next == 1.5 and 3 or 2 * next
+  local last = math.min(c.max_capacity or math.max(2, first), full)
+  local list, size, other = { first }, 1, 1.25
+  while size < last do
+    if size > first then list[#list + 1] = size end
+    size, other = other, size == 1 and 1.5 or size == 1.25 and 2 or size == 1.5 and 3 or 2 * size
   end
   if last > first then list[#list + 1] = last end
   return list
@@ -119,8 +121,8 @@ local function of_best_groups(choice, c)
   local by_group = choice:reshape(dims_of(leading, c.groups, each))
   local rank = by_group:top_k { k = math.min(2, each) }:sum { dims = { #shape + 1 } }
   local _, best = rank:top_k { k = c.top_groups }
-  local kept = best:one_hot(c.groups):sum { dims = { #shape } }:reshape(dims_of(leading, c.groups, 1))
-  return kept:greater(0):select(by_group, native.constant(-1e30)):reshape(dims_of(leading, { "router", c.experts }))
+  local chosen = best:one_hot(c.groups):sum { dims = { #shape } }:reshape(dims_of(leading, c.groups, 1))
+  return chosen:greater(0):select(by_group, native.constant(-1e30)):reshape(dims_of(leading, { "router", c.experts }))
 end
 
 --- logits f32 [..., N, E] -> scores [..., N, E], ids i32 [..., N, k] and their weights [..., N, k].
@@ -137,7 +139,7 @@ local function choose(logits, c)
   return scores, ids, weights
 end
 
---- The gated unit of gpt-oss, of operands that are at most `limit`, `up` also at least its negative.
+--- The gated unit of gpt-oss: gate * sigmoid(1.702 gate) * (up + 1), with gate <= limit and |up| <= limit.
 local function limited(gate, up, limit)
   gate, up = gate:minimum(limit), up:minimum(limit):maximum(-limit)
   return gate * (gate * 1.702):sigmoid() * (up + 1)
@@ -166,7 +168,7 @@ function moe.experts(nn, x, given)
   local balanced
   if c.balance then
     if c.correction and (c.balance.rate or 0) > 0 then
-      fail("a correction, and a bias that balances: give one of them")
+      fail("correction and balance.rate both set the bias of the choice\n  leave one out")
     end
     local bias
     balanced, bias = balance.begin(c.balance, c.experts, batch)

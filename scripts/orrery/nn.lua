@@ -263,29 +263,40 @@ function nn.swiglu(x, options)
   return nn.linear(gate:swiglu(up), "down", last(x), { bias = false, std = options.std_out or options.std })
 end
 
-local moe_options = options_of("experts top_k mlp capacity largest parts overflow drop scores first renormalise scale "
-  .. "groups top_groups router_bias correction balance shared shared_gate bias limit std std_out")
+local moe_options = options_of("experts top_k mlp capacity max_capacity parts overflow drop scores first renormalise "
+  .. "scale groups top_groups router_bias correction balance shared shared_gate bias limit std std_out")
 
 --- A mixture of experts in place of nn.swiglu: x [B, T, C] -> y [B, T, C], route. A router scores E experts; each
 -- token goes to the k of highest score, each of them a block as nn.swiglu; y is their sum, by weight. In a group of
 -- tokens an expert has S = ceil(capacity * tokens * k / E) slots; choices that find none are dropped. A group is a
 -- sequence, or one of `parts` equal parts of it, so the mesh does not change what is dropped.
--- options: experts, top_k, mlp (width of an expert), capacity (1.25; experts / top_k drops nothing), parts (1),
--- overflow ("drop"; "again": a train step in which choices find no slot changes nothing and runs again with the next
--- of the capacities 1, 1.25, 1.5, 2, 3, 4, 6 ... from `capacity`, by default 1, to `largest`, by default 2; evaluation
--- and sampling have slots for all), drop ("position": choices of later tokens; "weight": those of less weight, so that
--- later tokens change what earlier ones get), scores ("softmax" | "sigmoid"), first ("scores": the best scores are
--- chosen; "top_k": the best logits, and scores are made of them alone), renormalise (a token's weights are divided by
--- their sum), scale (1; multiplies the weights), groups and top_groups (only experts of the best top_groups of
--- `groups` groups are chosen; a group ranks by the sum of its two highest), router_bias (false), correction ([E],
--- added for the choice, not to the weights), shared (width of an expert for all tokens), shared_gate (false; a sigmoid
--- gate of that expert), bias (false; of the experts), limit (nil; the gated unit of gpt-oss in place of swiglu, (up +
--- 1) * gate * sigmoid(1.702 gate), of operands clamped to this magnitude, gate from above alone), std (1/sqrt(in)),
--- std_out (std).
--- balance: { loss = "none" | "sequence" | "groups" | "last_step", coefficient = 0.01, groups = , z = 0, rate = 0,
--- targets = }, see balance.lua: an auxiliary loss for each sequence, for each of `groups` equal parts of the batch, or
--- for the whole batch by the loads of the step before; z times the z-loss; a bias of the choice that moves by `rate`
--- each step, towards the mean load. Only tokens with a target of 0 or more count. nn.balanced adds the losses.
+-- options, with defaults in parentheses:
+--   experts, top_k; mlp: width of an expert
+--   capacity (1.25; 1 with overflow = "again"): experts / top_k drops nothing
+--   parts (1): groups of tokens of a sequence
+--   overflow ("drop"): "again": a train step in which choices find no slot changes nothing and runs again with the next
+--     of the capacities 1, 1.25, 1.5, 2, 3, 4, 6 ... above `capacity`; evaluation and sampling have slots for all
+--   max_capacity (2, or `capacity` if that is more): the last of them, only with overflow = "again"
+--   drop ("position"): choices of later tokens find no slot; "weight": those of less weight, so that later tokens
+--     change what earlier ones get
+--   scores ("softmax"): or "sigmoid"
+--   first ("scores"): the best scores are chosen; "top_k": the best logits, and scores are made of them alone
+--   renormalise (false): a token's weights are divided by their sum
+--   scale (1): multiplies the weights
+--   groups (1), top_groups (groups): only experts of the best top_groups of `groups` groups are chosen; a group ranks
+--     by the sum of its two highest
+--   router_bias (false): a param, added to the logits
+--   correction (none): a value [E], added for the choice, not to the weights
+--   shared (none): width of an expert for all tokens; shared_gate (false): a sigmoid gate of that expert
+--   bias (false): biases of the experts
+--   limit (none): the gated unit of gpt-oss in place of swiglu, (up + 1) * gate * sigmoid(1.702 gate), of operands
+--     clamped to this magnitude, gate from above alone
+--   std (1/sqrt(in)), std_out (std)
+--   balance (none): { loss = "none" | "sequence" | "groups" | "last_step", coefficient = 0.01, groups = , z = 0,
+--     rate = 0, targets = }, see balance.lua: an auxiliary loss for each sequence, for each of `groups` equal parts of
+--     the batch, or for the whole batch by the loads of the step before; z times the z-loss; a bias of the choice that
+--     moves by `rate` each step, towards the mean load. Only tokens with a target of 0 or more count. nn.balanced adds
+--     the losses.
 -- route: logits and scores f32 [..., E], ids i32 and weights f32 [..., k], load i32 [B, E], or [B, P, E] of P parts
 -- (all choices of an expert in a group, dropped ones included), slots (S), experts, top_k.
 function nn.moe(x, options)

@@ -38,6 +38,7 @@ local function sizes_of(config, architecture)
       config:fail(key, "expected a number that is not negative")
     elseif math.type(absent) == "float" then
       value = value + 0.0
+      if value == 0 and (option == "limit" or option == "scale") then config:fail(key, "expected a number above 0") end
     else
       value = math.tointeger(value) or config:fail(key, "expected an integer")
       if value == 0 and absent ~= 0 and row.null ~= 0 then config:fail(key, "expected an integer above 0") end
@@ -165,7 +166,7 @@ function published.read(folder, options)
 end
 
 --- The model that FOLDER/config.json describes. Options: as for read; more: options of the model that no config has, of
--- which `experts` makes a mixture of a dense model's blocks; a mixture drops nothing if there is no `capacity`;
+-- which `experts` makes a mixture of a dense model's blocks; a mixture without `capacity` and overflow drops nothing;
 -- multiple (128): its table's rows are rounded up to a multiple, so that meshes can split it and checkpoints fit any
 -- mesh.
 function published.model(folder, options)
@@ -180,7 +181,7 @@ function published.model(folder, options)
   end
   for name, value in pairs(more) do sizes[name] = value end
   if sizes.experts then
-    sizes.capacity = sizes.capacity or sizes.experts / (sizes.top_k or 2)
+    if sizes.overflow ~= "again" then sizes.capacity = sizes.capacity or sizes.experts / (sizes.top_k or 2) end
     sizes.upcycled = upcycled
   end
   local model = require("orrery.models." .. found.model)(sizes)

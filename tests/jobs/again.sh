@@ -6,7 +6,7 @@ source "$(dirname "$0")/lib.sh"
 # From step `pull` on, all tokens of a row choose experts 3 and 5.
 cat > again.lua << 'LUA'
 local o, nn = require "orrery", require "orrery.nn"
-local opt = o.options { overflow = "again", capacity = 1.0, largest = 4.0, pull = 1000 }
+local opt = o.options { overflow = "again", capacity = 1.0, max_capacity = 4.0, pull = 1000 }
 local data = o.data.text {}
 local again = opt.overflow == "again"
 local program = o.trace("again", data.signature, function(batch)
@@ -18,7 +18,7 @@ local program = o.trace("again", data.signature, function(batch)
   for layer = 1, 2 do
     x = x + nn.scope("layer" .. layer, nn.moe, nn.layernorm(x, "ln" .. layer), {
       experts = 8, top_k = 2, mlp = 16, std = 0.3, parts = 2, correction = pulled,
-      overflow = opt.overflow, capacity = opt.capacity, largest = again and opt.largest or nil })
+      overflow = opt.overflow, capacity = opt.capacity, max_capacity = again and opt.max_capacity or nil })
   end
   return nn.linear(x, "head", { "vocab", data.vocab }):cross_entropy(batch.targets)
 end)
@@ -72,9 +72,9 @@ END
 # All tokens to two experts: the last capacity, from that step on; a smaller one is left with layer, expert and load.
 trained_in pulled "${settings[@]}" --set script.pull=13
 [ "$(values pulled capacity | awk '$1 >= 13 && $2 != 4.0' | wc -l)" -eq 0 ] || fail "not the last capacity"
-! $orrery run "${settings[@]}" --set run.folder=beyond --set script.pull=13 --set script.largest=3 --set mesh.dp=2 \
-    > beyond.log 2>&1 || fail "it trains beyond the largest capacity"
-words='step 13: the step overflows the largest capacity, 3: the largest load is 16, of expert 3 in layer1'
+! $orrery run "${settings[@]}" --set run.folder=beyond --set script.pull=13 --set script.max_capacity=3 \
+    --set mesh.dp=2 > beyond.log 2>&1 || fail "it trains beyond the largest capacity"
+words='step 13 overflows the largest capacity, 3: expert 3 of layer1 has a load of 16; no param was changed'
 missing=$(missing_word "$words" "$(cat beyond.log)")
 [ -z "$missing" ] || { cat beyond.log; fail "the message lacks \"$missing\""; }
 

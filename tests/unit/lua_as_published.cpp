@@ -157,7 +157,7 @@ TEST_CASE("models made here are what their options make them") {
     for (const std::string more : {", dense = 1", ", scores = 'sigmoid'", ", shared = 8", ", renormalise = false"}) {
         INFO(more);
         CHECK_THROWS_WITH(llama(small + more).require_published("x"),
-                          Catch::Contains("no architecture has this mixture of experts"));
+                          Catch::Contains("no published architecture has this mixture of experts"));
     }
 
     const PublishedRecord odd = llama(", qk_norm = true, qkv_bias = true");

@@ -172,9 +172,10 @@ TEST_CASE("options of a balance that do not fit are refused") {
         CHECK_THROWS_WITH(balanced(balance, moe), Catch::Contains(words));
     };
     refused("loss = 'batch'", "balance: loss = batch: expected \"none\", \"sequence\"");
-    refused("loss = 'groups'", "groups = 0 does not divide a batch of 4 sequences");
-    refused("loss = 'groups', groups = 3", "groups = 3 does not divide a batch of 4 sequences");
+    refused("loss = 'groups'", "loss = \"groups\" needs groups, a divisor of the batch of 4 sequences; it is 0");
+    refused("loss = 'groups', groups = 3", "a divisor of the batch of 4 sequences; it is 3");
     refused("factor = 1", "balance: no option \"factor\"");
     refused("z = -1", "z is -1, expected a number of at least 0");
-    refused("rate = 0.1", "give one of them", ", correction = o.constant(1)");
+    refused("rate = 0.1", "correction and balance.rate both set the bias of the choice",
+            ", correction = o.constant(1)");
 }

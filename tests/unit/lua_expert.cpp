@@ -91,21 +91,22 @@ TEST_CASE("expert strategy: refuses axes that do not divide, to come later, and 
             INFO(kind);
             CHECK_THROWS_WITH(made(mesh, strategies, kind, model, options), Catch::Contains(why));
         };
-        refused("ep = 3", "s.expert {}", "over ep=3: 8 is not a multiple of 3\n  2, 4 or 8 ranks would divide");
+        refused("ep = 3", "s.expert {}", "over ep=3: 8 is not a multiple of 3\n  use ep = 2, 4 or 8");
         refused("dp = 2\nep = 8", "s.expert { axes = { 'dp', 'ep' } }",
-                "over dp=2 and ep=8: 8 is not a multiple of 16");
-        refused("ep = 2", "s.expert {}", "no param has a dim named experts, so that ep=2 splits nothing", "llama",
+                "over dp=2 and ep=8: 8 is not a multiple of 16\n  use dp and ep of 2, 4 or 8 ranks together");
+        refused("ep = 2", "s.expert {}", "the mesh has ep=2, but the model has no experts (no param has a dim", "llama",
                 "qk_norm = true");
         refused("tp = 2", "o.strategy.tensor {}, s.expert { axes = { 'tp' } }", "strategy expert must come before");
         refused("ep = 2", "s.expert { axes = {} }", "is an empty list");
         refused("cp = 2\nep = 2",
                 "s.context { method = 'ring' }, s.expert {}, o.strategy.data { axis = { 'ep', 'cp' } }",
-                "cp=2 would tear groups of tokens of layers.0.mlp.experts apart: 1 of a row are not a multiple of 2");
+                "cp=2 splits a group of tokens of layers.0.mlp.experts between ranks: rows have 1 group, expected a "
+                "multiple of 2\n  set parts of nn.moe (script.parts) to a multiple of 2");
         for (const char* order : {"zigzag", "balanced"})
             refused("cp = 2\nep = 2",
                     "s.context { method = 'ring', order = '" + std::string(order) +
                         "' }, s.expert {}, o.strategy.data { axis = { 'ep', 'cp' } }",
-                    "into groups of 8 tokens, which the order tears apart", "mixtral", "experts = 8, parts = 2");
+                    "into groups of 8 tokens, but the order moves blocks of", "mixtral", "experts = 8, parts = 2");
     }
     CHECK_NOTHROW(made("cp = 2\nep = 2",
                        "o.strategy.context { method = 'ring', order = 'zigzag' }, o.strategy.expert {}, "

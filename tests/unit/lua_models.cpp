@@ -235,6 +235,13 @@ TEST_CASE("scripts/gpt.lua refuses an option that its model lacks") {
     CHECK(has(refused({"script.kv_heads=3"}), "script.kv_heads = 3: gpt has no such option"));
     CHECK(has(refused({"script.model=qwen2", "script.window=8"}), "script.window = 8: qwen2 has no such option"));
     CHECK(has(refused({"script.model=qwen2", "script.zero_out=true"}), "script.zero_out = true: qwen2 has no such"));
+    CHECK(has(refused({"script.model=mixtral", "script.max_capacity=3"}),
+              "script.max_capacity = 3.0: nothing reads it without overflow = again"));
+    CHECK(has(refused({"script.model=mixtral", "script.balance=none", "script.balance_coefficient=0.1"}),
+              "script.balance_coefficient = 0.1: nothing reads it without balance"));
+    CHECK(has(refused({"script.model=mixtral", "script.balance_groups=2"}),
+              "script.balance_groups = 2: nothing reads it without balance = groups"));
+    CHECK(refused({"script.model=mixtral", "script.overflow=again", "script.capacity=3"}) == "");
     CHECK(has(refused({"script.model=mlp"}), "script.model = mlp: expected gpt, llama, qwen2, mixtral or qwen3_moe"));
     CHECK(refused({"script.model=llama", "script.kv_heads=3", "script.qk_norm=true", "script.window=8"}) == "");
 }

@@ -136,7 +136,7 @@ TEST_CASE("nn.moe says what to do about options that do not fit") {
     refused(", top_k = 2, capacity = 0", "capacity = 0: expected a number above 0");
     refused(", top_k = 2, drop = 'late'", "drop = late: expected \"position\" or \"weight\"");
     refused(", top_k = 2, overflow = 'grow'", "overflow = grow: expected \"drop\"");
-    refused(", top_k = 2, shared_gate = true", "shared_gate without shared, the width of the shared experts");
+    refused(", top_k = 2, shared_gate = true", "shared_gate needs shared, the width of the shared expert");
     refused(", top_k = 2, limit = -1", "limit = -1: expected a number above 0");
     refused(", top_k = 2, expert = 2", "nn.moe has no option expert; it has experts, top_k");
 }

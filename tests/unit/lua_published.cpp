@@ -317,6 +317,7 @@ TEST_CASE("windows: of all layers, of none below the sequence's length, of some"
     CHECK(window(with(qwen, "max_window_layers", 0), 13) == 4);
     CHECK(window(with(qwen, "layer_types", {"sliding_attention", "sliding_attention"}), 13) == 4);
     has(said(with(qwen, "layer_types", {"full_attention", "chunked"})), "layer 2 is \"chunked\", expected");
+    has(said(with(qwen, "layer_types", {"full_attention"})), "1 kinds for 2 layers: expected one a layer");
     has(said(with(config_of("llama"), "sliding_window", 4)), "sliding_window = 4: unknown key");
 }
 
@@ -364,6 +365,8 @@ TEST_CASE("a mixture of experts is built of its keys, drops nothing, and other m
     has(said(window), "no layer_types: expected the kind of each layer, as use_sliding_window is set");
     has(said(config_of("llama"), 13, {"script.capacity=1"}), "script.capacity = 1.0: llama has no experts");
     has(said(config_of("llama"), 13, {"script.bias_rate=0.001"}), "script.bias_rate = 0.001: llama has no experts");
+    has(said(mixtral, 13, {"script.top_k=1"}), "script.top_k = 1: the folder says num_experts_per_tok = 2");
+    has(said(mixtral, 13, {"script.max_capacity=3"}), "script.max_capacity = 3.0: nothing reads it without overflow");
     CHECK(said(mixtral, 13, {"script.overflow=again"}) == "");
     CHECK(said(mixtral, 13, {"script.balance=sequence", "script.z_loss=0.001"}) == "");
     has(said(mixtral, 13, {"script.experts=8"}), "experts are made of the blocks of a dense model of Llama's family");

@@ -204,7 +204,8 @@ std::string closing_comparison(const Compiled& compiled, const Settings& setting
         require_one_host(measured);
         if (const std::pair<std::string, std::string> full{"fingerprint", priced_step(compiled).fingerprint};
             std::find(measured.facts.begin(), measured.facts.end(), full) == measured.facts.end())
-            return "nothing predicted: the last step, which was measured, had a smaller batch or a larger capacity";
+            return "no prediction: the measured (last) step had a smaller batch or a larger capacity than the "
+                   "predicted one";
         const CostTable plain = plain_costs(*table);
         const LocalForecast made = local_forecast(compiled, settings, plain, {});
         std::string text = text_of(compare(priced_step(compiled), made.run, made.rest_s, measured));
@@ -215,7 +216,7 @@ std::string closing_comparison(const Compiled& compiled, const Settings& setting
         text.pop_back();
         return text;
     } catch (const std::exception& problem) {  // a failed comparison must not fail a run that succeeded
-        return fmt::format("nothing predicted: {}", problem.what());
+        return fmt::format("no prediction: {}", problem.what());
     }
 }
 

@@ -57,8 +57,8 @@ private:
         for (const std::string& axis : order_) program.store(id, axis, Placement::split(dim), origin_);
     }
 
-    /// Says that an axis which splits experts is meant to. An op that reads the value by group then asks for an
-    /// all-to-all over it, where the axis splits groups, and else reads its part of the experts.
+    /// `use` marks a read as split by experts on purpose: lint then does not call the all-to-all to a reader by group
+    /// IMPLICIT.
     void use(Program& program, ValueId id, int dim) const {
         for (const std::string& axis : order_) program.use(id, axis, Placement::split(dim), origin_);
     }
@@ -105,11 +105,12 @@ private:
         const auto seq = program.dim(slabs, "seq");
         const int64_t groups = seq ? shape_of(program, slabs)[static_cast<size_t>(*seq)] : 1;
         if (groups % ranks != 0)
-            throw Error(origin_, "strategy expert: " + axes_text(mesh, axes) + " would tear groups of tokens of " +
-                                     op.scope + " apart: " + std::to_string(groups) +
-                                     " of a row are not a multiple of " + std::to_string(ranks) +
-                                     "\n  give the mixture a multiple of " + std::to_string(ranks) +
-                                     " groups of a row (parts = " + std::to_string(ranks) + ")");
+            throw Error(origin_,
+                        "strategy expert: " + axes_text(mesh, axes) + (axes.size() == 1 ? " splits" : " split") +
+                            " a group of tokens of " + op.scope + " between ranks: rows have " +
+                            std::to_string(groups) + (groups == 1 ? " group" : " groups") +
+                            ", expected a multiple of " + std::to_string(ranks) +
+                            "\n  set parts of nn.moe (script.parts) to a multiple of " + std::to_string(ranks));
     }
 
     void split_params(Program& program, const Mesh& mesh) const {
@@ -134,9 +135,10 @@ private:
             store(program, param, *dim);
         }
         if (!found)
-            throw Error(origin_, "strategy expert: no param has a dim named experts, so that " + axes_text(mesh) +
-                                     " splits nothing\n  name the dim of the experts of a mixture experts, or remove "
-                                     "the strategy or its axes");
+            throw Error(origin_, "strategy expert: the mesh has " + axes_text(mesh) +
+                                     ", but the model has no experts (no param has a dim named \"experts\")\n  choose "
+                                     "a model with experts, or remove " +
+                                     axes_names() + " from the mesh or from the axes of the strategy");
     }
 
     /// By param: the first mark of an earlier strategy that splits it over one of the axes.
@@ -149,16 +151,24 @@ private:
         return earlier;
     }
 
-    /// "2, 4 or 8 ranks would divide": numbers of ranks above 1 that divide a number of experts, up to eight of them.
-    static std::string choices(int64_t experts) {
+    /// "ep", or "dp and cp".
+    std::string axes_names() const {
+        std::string text;
+        for (const std::string& axis : order_) text += (text.empty() ? "" : " and ") + axis;
+        return text;
+    }
+
+    /// "use ep = 2, 4 or 8": numbers of ranks above 1 that divide a number of experts, up to eight of them.
+    std::string choices(int64_t experts) const {
         std::vector<int64_t> all;
         for (int64_t n = 2; n <= experts && all.size() < 8; ++n)
             if (experts % n == 0) all.push_back(n);
         std::string text;
         for (size_t i = 0; i < all.size(); ++i)
             text += (i == 0 ? "" : i + 1 == all.size() ? " or " : ", ") + std::to_string(all[i]);
-        return (text.empty() ? "no number of ranks above 1" : text + " ranks") +
-               (text.empty() ? " divides" : " would divide");
+        if (text.empty()) return "remove " + axes_names() + " from the axes of the strategy";
+        return order_.size() == 1 ? "use " + axes_names() + " = " + text
+                                  : "use " + axes_names() + " of " + text + " ranks together";
     }
 
     std::vector<std::string> axes_, order_;

@@ -6,24 +6,37 @@ local nn, as_published = require "orrery.nn", require "orrery.as_published"
 local Llama = { left_out = 0 }                     -- left_out: modules of multi-token prediction that files have, too
 Llama.__index = Llama
 
--- Defaults of 0 and false: kv_heads = heads; head_dim = embed / heads; embed_std and std_out (projections that write to
--- the residual stream; 0 initializes them to zero) = std; rows = vocab. qk_norm normalizes each head's q and k, as in
--- Qwen3. window: number of keys that a position sees, including its own (Mistral's sliding_window); 0: all before it;
--- windows: a list of such numbers, one a layer, instead.
--- rope_scaling: options of the op rope in addition to theta, as { factor = 2 }. qkv_bias: biases in q, k and v; bias:
--- also in the output projection. fused = false: attention as separate ops. rows: of the table, `vocab` have a word.
--- loss_tile: see nn.loss. experts: of a mixture in place of the feed-forward block, in all layers but the first `dense`
--- ones and those of the list dense_layers, from 0; expert_mlp: width of one, 0: mlp; upcycled: published files have a
--- dense block, which all experts begin with, and no router. Others are options of nn.moe; shared = 0: none; the losses
--- of `balance` count the tokens that the model's loss counts. correction: a bias of each expert that is added for the
--- choice, a state, which changes only by balance.rate. kv_rank: attention is nn.latent_attention, with head sizes
--- nope_dim, rope_dim, v_dim (DeepSeek-V3); q_rank = 0: none. sinks: see nn.attention; expert_bias: biases of the
--- experts; limit: of the clamped activation of gpt-oss, 0: SwiGLU.
+-- kv_heads: 0: heads
+-- head_dim: 0: embed / heads
+-- embed_std: false: std
+-- std_out: of projections that write to the residual stream; 0 initializes them to zero; false: std
+-- rows: of the table, of which `vocab` have a word; 0: vocab
+-- qk_norm: normalizes each head's q and k, as in Qwen3
+-- window: number of keys that a position sees, including its own (Mistral's sliding_window); 0: all before it
+-- windows: a list of such numbers, one a layer, instead
+-- rope_scaling: options of the op rope in addition to theta, as { factor = 2 }
+-- qkv_bias: biases in q, k and v; bias: also in the output projection
+-- fused: false: attention as separate ops
+-- loss_tile: see nn.loss
+-- sinks: see nn.attention
+-- kv_rank: above 0: attention is nn.latent_attention (DeepSeek-V3), with q_rank (0: none), nope_dim, rope_dim, v_dim,
+--   interleaved, and score_scale, its option scale
+-- experts: of a mixture in place of the feed-forward block; 0: none. All others are of such a mixture.
+-- dense: number of the first layers without it; dense_layers: a list of such layers, from 0
+-- expert_mlp: width of an expert; 0: mlp
+-- expert_bias: biases of the experts
+-- limit: of the clamped activation of gpt-oss; 0: SwiGLU
+-- shared: width of an expert for all tokens; 0: none
+-- upcycled: published files have a dense block, which all experts begin with, and no router
+-- correction: a bias of each expert that is added for the choice, a state, which changes only by balance.rate
+-- balance: as of nn.moe; its losses count the tokens that the model's loss counts
+-- top_k, capacity, max_capacity, parts, overflow, drop, scores, first, renormalise, scale, shared_gate, groups,
+--   top_groups, router_bias: as of nn.moe
 local defaults = { layers = 32, embed = 4096, heads = 32, kv_heads = 0, head_dim = 0, mlp = 11008, vocab = 32000,
                    window = 0, windows = false, theta = 10000.0, rope_scaling = false, eps = 1e-5, tied = false,
                    qkv_bias = false, bias = false, qk_norm = false, std = 0.02, embed_std = false, std_out = false,
                    fused = true, rows = 0, loss_tile = -1, experts = 0, top_k = 2, expert_mlp = 0, dense = 0,
-                   dense_layers = false, upcycled = false, capacity = 1.25, largest = false, parts = 1,
+                   dense_layers = false, upcycled = false, capacity = false, max_capacity = false, parts = 1,
                    overflow = "drop", drop = "position", scores = false, first = false, renormalise = true, scale = 1.0,
                    shared = 0, shared_gate = false, groups = 1, top_groups = 0, correction = false, balance = false,
                    q_rank = 0, kv_rank = 0, nope_dim = 128, rope_dim = 64, v_dim = 128, interleaved = true,
@@ -36,7 +49,8 @@ local function mixture(c)
   local options = { experts = c.experts, mlp = or_nil(c.expert_mlp) or c.mlp, shared = or_nil(c.shared), std = c.std,
                     std_out = c.std_out or c.std, groups = c.groups, top_groups = or_nil(c.top_groups),
                     router_bias = c.router_bias or nil, bias = c.expert_bias or nil, limit = or_nil(c.limit) }
-  for key in ("top_k capacity largest parts overflow drop scores first renormalise scale shared_gate"):gmatch "%S+" do
+  local same = "top_k capacity max_capacity parts overflow drop scores first renormalise scale shared_gate"
+  for key in same:gmatch "%S+" do
     options[key] = c[key] or nil
   end
   return options

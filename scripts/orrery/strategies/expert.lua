@@ -7,15 +7,16 @@ local S = strategy.S
 
 local function refuse(text, ...) native.fail("strategy expert: " .. text:format(...)) end
 
---- "2, 4 or 8 would divide": numbers of ranks above 1 that divide a number of experts, up to eight of them.
-local function choices(experts)
+--- "use ep = 2, 4 or 8": numbers of ranks above 1 that divide a number of experts, up to eight of them.
+local function choices(experts, axes)
   local all = {}
   for n = 2, experts do
     if experts % n == 0 and #all < 8 then all[#all + 1] = tostring(n) end
   end
-  if #all == 0 then return "no number of ranks above 1 divides" end
-  local last = table.remove(all)
-  return ("%s%s ranks would divide"):format(#all > 0 and table.concat(all, ", ") .. " or " or "", last)
+  local names, last = table.concat(axes, " and "), table.remove(all)
+  if not last then return ("remove %s from the axes of the strategy"):format(names) end
+  local sizes = (#all > 0 and table.concat(all, ", ") .. " or " or "") .. last
+  return #axes == 1 and ("use %s = %s"):format(names, sizes) or ("use %s of %s ranks together"):format(names, sizes)
 end
 
 --- The axes of more than one rank, in the order in which they split experts: those that split the sequence come last,
@@ -42,8 +43,8 @@ local function refuse_later(p, axes)
   for _, split in ipairs(p:splits()) do
     for _, axis in ipairs(axes) do
       if split.axis == axis then
-        native.fail(("strategy expert must come before other strategies in program:parallel: %s is split over %s "
-          .. "already"):format(p.name, axis))
+        native.fail(("strategy expert must come before the strategy in program:parallel that splits %s over %s")
+          :format(p.name, axis))
       end
     end
   end
@@ -71,9 +72,10 @@ local function require_groups(program, mesh, op, slabs)
   local seq = find(slabs, "seq")
   local groups = seq and slabs.shape[seq] or 1
   if groups % ranks ~= 0 then
-    refuse("%s would tear groups of tokens of %s apart: %d of a row are not a multiple of %d\n  give the mixture a "
-      .. "multiple of %d groups of a row (parts = %d)", table.concat(text, " and "), op.scope, groups, ranks, ranks,
-      ranks)
+    local split = #text == 1 and "splits" or "split"
+    refuse("%s %s a group of tokens of %s between ranks: rows have %d group%s, expected a multiple of %d\n  set "
+      .. "parts of nn.moe (script.parts) to a multiple of %d", table.concat(text, " and "), split, op.scope, groups,
+      groups == 1 and "" or "s", ranks, ranks)
   end
 end
 
@@ -95,7 +97,7 @@ return strategy.define("expert", { axes = { "ep" } }, function(program, mesh, op
       local n = p.shape[dim]
       if n % ranks ~= 0 then
         refuse("cannot split the %d experts of %s over %s: %d is not a multiple of %d\n  %s", n, p.name, over, n, ranks,
-          choices(n))
+          choices(n, axes))
       end
       refuse_later(p, axes)
       split(p, dim, "store")
@@ -103,11 +105,11 @@ return strategy.define("expert", { axes = { "ep" } }, function(program, mesh, op
     end
   end
   if not found then
-    refuse("no param has a dim named experts, so that %s splits nothing\n  name the dim of the experts of a mixture "
-      .. "experts, or remove the strategy or its axes", over)
+    refuse("the mesh has %s, but the model has no experts (no param has a dim named \"experts\")\n  choose a model "
+      .. "with experts, or remove %s from the mesh or from the axes of the strategy", over, table.concat(axes, " and "))
   end
-  -- Slabs are [batch.., experts, slots, width], loads [batch.., experts]. `use` says that an axis which splits experts
-  -- is meant to: an op that reads the value by group asks for an all-to-all over it, where the axis splits groups.
+  -- Slabs are [batch.., experts, slots, width], loads [batch.., experts]. `use` marks a read as split by experts on
+  -- purpose: lint then does not call the all-to-all to a reader by group IMPLICIT.
   for _, op in ipairs(program:ops()) do
     local slabs, weighed
     for _, y in ipairs(op.outputs) do

@@ -1,0 +1,26 @@
+--- What gpt.lua and hf.lua do with their options.
+local script_options = {}
+
+--- The list { "dp", "cp" } of a text "dp,cp".
+function script_options.words(list)
+  local all = {}
+  for word in list:gmatch "[^,]+" do all[#all + 1] = word end
+  return all
+end
+
+--- Throws for an option of a mixture of experts that is given but that nothing reads, because another one is not set.
+-- `declared`: the table given to o.options, with the defaults; `opt`: its result.
+function script_options.check_mixture(declared, opt)
+  local function check(key, read, needed)
+    if declared[key] and not read and opt[key] ~= declared[key][1] then
+      error(("script.%s = %s: nothing reads it without %s\n  leave it out, or set script.%s")
+        :format(key, opt[key], needed, needed), 3)
+    end
+  end
+  check("max_capacity", opt.overflow == "again", "overflow = again")
+  check("drop", opt.overflow == "drop", "overflow = drop")
+  check("balance_coefficient", opt.balance ~= "none", "balance")
+  check("balance_groups", opt.balance == "groups", "balance = groups")
+end
+
+return script_options
