@@ -250,9 +250,10 @@ function Program:train_with(optimizer, options) end
 ---@return Program
 function Program:parallel(strategies) end
 --- Maps params to tensors of published files, for checkpoint.load. Files may also have tensors that a pattern of
---- `ignore` matches (* is any letters), and `copies` of others, bit for bit. Params that a pattern of `fresh` matches,
---- such as "score.*" of a new head, keep their initial values where the files have no tensor of their name; a line of
---- the run names them. `published`: the architecture and config.json that `orrery export` writes with them.
+--- `ignore` matches (* is any letters), and `copies` of others, bit for bit. Params and states that a pattern of
+--- `fresh` matches, such as "score.*" of a new head, keep their initial values where the files have no tensor of their
+--- name; a line of the run names them. `published`: the architecture and config.json that `orrery export` writes with
+--- them.
 ---@param tensors TensorSource[]|WeightsBeside
 ---@return Program
 function Program:weights(tensors) end

@@ -216,6 +216,15 @@ done
 simulate "${moe[@]}" --imbalance 4 |
     grep -q "^imbalance   4 times the mean load fills 100.0 % of an expert's slots, 49.9 % of its tokens find none" ||
     fail "the load is not reported"
+# The step has the smallest capacity, the memory is that of the largest.
+again=("${moe[@]}" --set 'script.overflow="again"' --set script.capacity=1.0 --set script.largest=3.0)
+simulate "${again[@]}" --json > again.json || fail "no forecast of several capacities"
+simulate "${moe[@]}" --set script.capacity=3.0 --json > all.json || fail "no forecast of the largest capacity"
+less "$(value step_s again.json)" "$(value step_s full.json)" && [ "$(value capacity again.json)" = 1.0 ] ||
+    fail "the step is not priced with the smallest capacity"
+less "$(value memory_bytes all.json)" "$(value memory_bytes again.json)" || fail "memory is not that of the largest"
+simulate "${again[@]}" | grep -q "^capacity    time is of the smallest capacity of 1, 1.25, 1.5, 2, 3," ||
+    fail "the capacities are not reported"
 refused 2 "no grouped_matmul over slots of experts" simulate --imbalance 1.5
 refused 2 "expected a number from 1 to 1000000" simulate "${moe[@]}" --imbalance 0.5
 plan "${moe[@]}" --keep schedule,recompute,sequence,samples --most-pp 1 --most-tp 1 --json > moe.json ||

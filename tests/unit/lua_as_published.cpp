@@ -211,8 +211,17 @@ TEST_CASE("what is published is kept as it was read") {
     CHECK(record.config["rope_parameters"] == Json({{"rope_theta", 5000000.0}, {"rope_type", "default"}}));
     CHECK(record.generation.is_null());
     const std::string text = record.text();
-    CHECK_THROWS_WITH(PublishedRecord::parse("{\"version\":2}", "there"),
-                      Catch::Contains("there: unsupported version 2"));
+    CHECK_THROWS_WITH(PublishedRecord::parse("{\"version\":3}", "there"),
+                      Catch::Contains("there: unsupported version 3"));
     CHECK_THROWS_WITH(PublishedRecord::parse("{\"version\":1}", "there"), Catch::Contains("there: "));
     CHECK_THROWS_WITH(PublishedRecord::parse(text.substr(0, text.size() / 2), "there"), Catch::Contains("there"));
+}
+
+TEST_CASE("records of models with several tensors for a param, or interleaved ones, are of version 2") {
+    for (const auto& [name, version] : {std::pair{"llama", 1}, {"mixtral", 2}, {"gpt_oss", 2}}) {
+        INFO(name);
+        const std::string text = record_of(made_from(name)).text();
+        CHECK(Json::parse(text)["version"] == version);
+        CHECK(PublishedRecord::parse(text, "there").text() == text);
+    }
 }

@@ -113,3 +113,40 @@ TEST_CASE("expert strategy: refuses axes that do not divide, to come later, and 
                        "o.strategy.data { axis = { 'ep', 'cp' } }",
                        "strategy", "mixtral", "experts = 8, parts = 4"));
 }
+
+namespace {
+
+/// A model that reads the first `size` of 16 tokens of a row, under tensor over tp=2.
+std::unique_ptr<Experiment> shortened(int size, const std::string& options) {
+    FakeHost host(
+        "[mesh]\ntp = 2\n[train]\nsteps = 2\nsequences_per_step = 16\n[data]\npath = \"none\"\n"
+        "tokens_per_sequence = 16\n");
+    host.strategies = built_strategy;
+    const std::string cut = ":slice { dim = 'seq', start = 0, size = " + std::to_string(size) + " }";
+    run_script_text(
+        "local o, nn = require 'orrery', require 'orrery.nn'\nlocal d = o.data.text {}\n"
+        "local p = o.trace('m', d.placed, function(b)\n"
+        "local x = nn.embedding(b.tokens" +
+            cut +
+            ", 'tokens', { 'vocab', 256 }, { 'embed', 16 })\nx = x + nn.mlp(nn.layernorm(x, 'ln'), { mlp = 32 })\n"
+            "return nn.linear(x, 'head', { 'vocab', 256 }):cross_entropy(b.targets" +
+            cut + ") end)\np:train_with(o.optim.adamw {})\np:parallel { o.strategy.tensor { " + options +
+            " } }\np:compile()",
+        "a.lua", ".", host);
+    return std::move(host.experiment);
+}
+
+}  // namespace
+
+TEST_CASE("tensor strategy: a part of a sequence is split as a whole one is, and is no group of tokens") {
+    const auto all = shortened(8, "sequence = true");
+    CHECK(kinds_over(distribute(all->train(), all->mesh), "reduce_scatter")["tp"] > 0);
+    CHECK_THROWS_WITH(shortened(15, "sequence = true"), Catch::Contains("cannot split seq over tp=2: 15 of them in"));
+    CHECK_NOTHROW(shortened(15, "sequence = true, optional = true"));
+}
+
+TEST_CASE("tensor strategy: it refuses to split nothing where experts are split over its axis already") {
+    CHECK_THROWS_WITH(
+        made("tp = 2", "o.strategy.expert { axes = { 'tp' } }, o.strategy.tensor { dims = { 'experts' } }", "strategy"),
+        Catch::Contains("another strategy has split every param with a dim named experts over tp"));
+}

@@ -201,6 +201,38 @@ TEST_CASE("params of a new head keep their initial values where the file has non
                Contains("weights: fresh: no param matches \"scores.*\""));
 }
 
+TEST_CASE("states begin as in a new run where the file has none, and only training needs theirs") {
+    const auto experiment = [](const std::string& table) {
+        FakeHost host;
+        run_script_text(
+            "local o = require 'orrery'\n"
+            "local p = o.trace('m', { x = o.array('f32', { { 'batch', 1 }, { 'in', 36 } }) }, function(b)\n"
+            "  local y = b.x * o.param { name = 'ln_f.weight', shape = { { 'in', 36 } } }\n"
+            "  if o.training() then\n"
+            "    local mean = o.state { name = 'mean', shape = { { 'in', 36 } } }\n"
+            "    mean:next(mean * 0.5)\n    y = y + mean\n"
+            "  end\n"
+            "  return y:sum(), b.x:sum()\nend)\n"
+            "p:train_with(o.optim.sgd {})\n"
+            "p:weights { ignore = { 'h.*', 'w*', 'ln_f.*' }, " +
+                table + " }\np:compile()\n",
+            "a.lua", "", host);
+        return std::move(host.experiment);
+    };
+    const auto fresh = experiment("{ param = 'ln_f.weight' }, { param = 'mean' }, fresh = { 'mea*' }");
+    const auto of = [](const Experiment& made, const Program& program, const Published& from) {
+        return check_weights(program, from.path, made.recipe->weights);
+    };
+    CHECK(of(*fresh, fresh->train(), Published("gpt2", {})) == std::vector<std::string>{"mean"});
+    const auto parts = experiment(
+        "{ param = 'mean', tensor = 'fused', part = { 1, 1, 2 } }, "
+        "{ param = 'ln_f.weight', tensor = 'fused', part = { 1, 2, 2 } }");
+    const Published file("gpt2", {{"fused", {72}, 1}});
+    CHECK(!parts->find("eval")->program.find("mean"));
+    CHECK(of(*parts, parts->train(), file).empty());
+    CHECK(of(*parts, parts->find("eval")->program, file).empty());
+}
+
 TEST_CASE("a model's table of names is checked") {
     const auto said = [](const std::string& table) -> std::string {
         FakeHost host;

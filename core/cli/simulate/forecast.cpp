@@ -9,7 +9,9 @@
 #include <optional>
 #include <string_view>
 
+#include "base/text.h"
 #include "cli/script_runner.h"
+#include "compile/recipe.h"
 #include "config/load.h"
 #include "orrery/p2p.h"
 #include "sim/cluster_prices.h"
@@ -87,6 +89,35 @@ Cluster read_cluster(const std::string& path, int64_t nodes) {
     return nodes > 0 ? cluster.with_nodes(nodes) : cluster;
 }
 
+void compile_priced(ScriptRunner& script, Experiment experiment) {
+    make_sizes(experiment, 0, 1);
+    script.compile_whole(std::move(experiment));
+}
+
+const Plan& priced_step(const Compiled& compiled) {
+    const int64_t full = compiled.programs.front().entry.batch;
+    for (const CompiledProgram& program : compiled.programs)
+        if (is_smaller_step(program.entry, full) && program.entry.batch == full &&
+            program.entry.capacity == compiled.capacities.front())
+            return program.plan;
+    return compiled.train();
+}
+
+std::string priced_text(const Compiled& compiled) {
+    if (compiled.capacities.size() < 2) return "";
+    std::vector<std::string> all;
+    for (const double capacity : compiled.capacities) all.push_back(fmt::format("{:g}", capacity));
+    return fmt::format(
+        "time is of the smallest capacity of {}, since only steps that overflow it run again with a larger one; memory "
+        "is of the largest",
+        join(all, ", "));
+}
+
+std::string capacity_line(const Compiled& compiled) {
+    const std::string text = priced_text(compiled);
+    return text.empty() ? "" : fmt::format("capacity    {}\n", text);
+}
+
 std::optional<ExpertLoads> loads_of(const Plan& plan, const SimulateCommand& command) {
     if (command.imbalance == 0) return std::nullopt;
     ExpertLoads made = with_expert_loads(plan, command.imbalance);
@@ -108,6 +139,7 @@ std::string text_of(const std::optional<ExpertLoads>& loads, const SimulateComma
 
 Forecast forecast(const ScriptCommand& asked, const Cluster& cluster, const SimulateCommand& command) {
     ScriptUse use{.scratch = ScriptUse::Scratch::elsewhere, .prints = false, .tells = !command.quick};
+    use.compile = compile_priced;
     use.options = [&](CompileOptions& options) {
         options.memory_bytes = 0;  // no limit here: the prediction says by how much memory is exceeded
         if (!command.quick) return;
@@ -124,7 +156,7 @@ Forecast forecast(const ScriptCommand& asked, const Cluster& cluster, const Simu
     made.compiled = script.compiled();
     made.options = script.declared_options();
     made.microbatches = script.microbatches;
-    const Plan& plan = made.compiled.train();
+    const Plan& plan = priced_step(made.compiled);
     const Mapping mapping(cluster, plan.mesh, command.mapping);
     made.mapping = mapping.text();
     const Constants constants;

@@ -13,9 +13,11 @@
 
 namespace orrery {
 
+class ScriptRunner;
+
 struct Forecast {
     Compiled compiled;
-    Simulated run;
+    Simulated run;  ///< of priced_step
     Prediction prediction;
     std::string mapping;                   ///< how ranks are placed on the cluster
     int64_t cut = 0, cut_of = 0;           ///< number of tp collectives that --tp-chunks splits, and number of all
@@ -30,6 +32,17 @@ Cluster read_cluster(const std::string& file, int64_t nodes);
 
 /// Parses texts "RANK:TIMES" of --slow to factors on the time of kernels, by rank. Throws Error for invalid texts.
 std::map<int64_t, double> slow_ranks(const std::vector<std::string>& given, int64_t ranks);
+
+/// Compiles an experiment for a prediction (ScriptUse::compile): a train step with capacities (o.capacity) also with
+/// the smallest. Throws Error as ScriptRunner::compile_whole does.
+void compile_priced(ScriptRunner& script, Experiment experiment);
+/// The train step of which predictions give the time: of the full batch, with the smallest capacity if it is compiled.
+/// A run takes a larger one for a step only if this one overflows. Memory is that of all programs.
+const Plan& priced_step(const Compiled& compiled);
+/// Says of which capacities time and memory are, to print; "": the step has no choice of capacities.
+std::string priced_text(const Compiled& compiled);
+/// The same as a line of a report.
+std::string capacity_line(const Compiled& compiled);
 
 /// The plan with the load of experts that --imbalance asks for; nullopt: it is not given. Throws Error if the plan has
 /// no experts.

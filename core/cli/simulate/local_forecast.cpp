@@ -28,6 +28,7 @@ std::unique_ptr<ScriptRunner> record_here(const ScriptCommand& command, bool qui
     use.options = [quick](CompileOptions& options) {
         if (quick) options.proved = options.fingerprinted = false;
     };
+    use.compile = compile_priced;
     auto script = std::make_unique<ScriptRunner>(command, Job{}, std::move(use));
     script->train_step_alone = quick;
     Settings& settings = script->settings;
@@ -47,7 +48,7 @@ CompiledHere compiled_of(const ScriptRunner& script) {
 /// Returns transport contracts by axis. Axes with a communication thread get contracts with queued calls.
 Network contracts_of_run(const Compiled& compiled, const Settings& settings, double processors) {
     Network contracts = compiled.contracts;
-    const Plan& plan = compiled.train();
+    const Plan& plan = priced_step(compiled);
     Job job;  // the job of any rank, as the launcher would set it
     job.ranks = job.local_ranks = plan.mesh.ranks();
     job.threads = plan.threads_per_rank;
@@ -131,8 +132,8 @@ double processors_of(const CostTable& plain, const SimulateCommand& how) {
 
 LocalForecast local_forecast(const Compiled& compiled, const Settings& settings, const CostTable& plain,
                              const SimulateCommand& how) {
-    const std::optional<ExpertLoads> loads = loads_of(compiled.train(), how);
-    const Plan& plan = loads ? loads->plan : compiled.train();
+    const std::optional<ExpertLoads> loads = loads_of(priced_step(compiled), how);
+    const Plan& plan = loads ? loads->plan : priced_step(compiled);
     LocalForecast made;
     made.loads = text_of(loads, how);
     SharedHost host;
@@ -201,12 +202,13 @@ std::string closing_comparison(const Compiled& compiled, const Settings& setting
         if (!table) table = kept_costs(measured.machine);
         if (!table) return "";
         require_one_host(measured);
-        if (const std::pair<std::string, std::string> full{"fingerprint", compiled.train().fingerprint};
+        if (const std::pair<std::string, std::string> full{"fingerprint", priced_step(compiled).fingerprint};
             std::find(measured.facts.begin(), measured.facts.end(), full) == measured.facts.end())
-            return "no prediction: the measured (last) step had a smaller batch or capacity than the full step";
+            return "no prediction: the measured (last) step had a smaller batch or a larger capacity than the "
+                   "predicted one";
         const CostTable plain = plain_costs(*table);
         const LocalForecast made = local_forecast(compiled, settings, plain, {});
-        std::string text = text_of(compare(compiled.train(), made.run, made.rest_s, measured));
+        std::string text = text_of(compare(priced_step(compiled), made.run, made.rest_s, measured));
         text += "  costs: " + name + "\n";
         for (const std::string& source : made.sources) text += "  " + source + "\n";
         if (const std::string other = other_machine(table->machine, measured.machine); !other.empty())

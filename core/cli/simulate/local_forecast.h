@@ -15,7 +15,7 @@
 namespace orrery {
 
 struct LocalForecast {
-    Simulated run;
+    Simulated run;      ///< of priced_step
     double rest_s = 0;  ///< seconds of other work between two steps, which is not simulated
     double processors = 1;
     std::map<std::string, std::string> transports;  ///< names of the transports, by axis
@@ -48,8 +48,8 @@ struct CompiledHere {
 /// Threads per rank if the configuration does not set them, on a host with `processors` processors.
 int64_t threads_left(int64_t processors, int64_t ranks);
 
-/// Compiles only the train step, without proof. `processors`: number of processors of the host that ran the script; 0:
-/// of this host. Throws Error as `orrery check` does.
+/// Compiles only the train step (compile_priced), without proof. `processors`: number of processors of the host that
+/// ran the script; 0: of this host. Throws Error as `orrery check` does.
 CompiledHere compiled_here(const ScriptCommand& script, int64_t processors);
 
 /// A compiled script, and costs to simulate it. Costs of this machine's cache or of simulate.table are overridden by

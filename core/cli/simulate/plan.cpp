@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "cli/script_runner.h"
 #include "cli/simulate/choice_sets.h"
+#include "cli/simulate/forecast.h"
 #include "cli/simulate/found_report.h"
 #include "cli/simulate/site.h"
 #include "cli/simulate/workers.h"
@@ -155,6 +156,7 @@ FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Sit
     report.place = site.name();
     report.facts = site.facts();
     report.notes = site.notes();
+    if (std::string priced = priced_text(first.compiled); !priced.empty()) report.notes.push_back(std::move(priced));
     if (micros > 0)
         report.notes.push_back(fmt::format("the script sets microbatches ({}:{}), so that they are not searched",
                                            first.microbatches->line.file, first.microbatches->line.line));

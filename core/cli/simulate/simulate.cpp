@@ -58,7 +58,7 @@ void draw(const SimulateCommand& command, const Plan& plan, const Simulated& run
 
 void write_trace(const std::string& file, const Forecast& made, const Cluster& cluster) {
     std::ostringstream out;
-    const int64_t bars = write_trace(made.compiled.train(), made.run, cluster.name, out);
+    const int64_t bars = write_trace(priced_step(made.compiled), made.run, cluster.name, out);
     write_result(file, out.view());
     std::fprintf(stderr, "trace of the predicted step: %s, %s; open it in ui.perfetto.dev\n", file.c_str(),
                  plural(bars, "bar").c_str());
@@ -99,6 +99,7 @@ Json as_json(const Forecast& made, const SimulateCommand& command, const Plan& p
     if (command.tp_chunks > 0)
         json["tp_chunks"] = {{"chunks", command.tp_chunks}, {"cut", made.cut}, {"of", made.cut_of}, {"runs", false}};
     if (command.imbalance > 0) json["imbalance"] = command.imbalance;
+    if (!made.compiled.capacities.empty()) json["capacity"] = made.compiled.capacities.front();
     for (const auto& [what, how] : made.run.carried)
         json["carried"][plan.mesh.axis(what.first).name + " " + what.second] = how;
     return json;
@@ -119,12 +120,12 @@ int simulate_command(const ScriptCommand& given, const SimulateCommand& command)
     if (!command.trace.empty()) require_writable("--trace", command.trace);
     const Cluster cluster = read_cluster(command.cluster, command.cluster_nodes);
     const Forecast made = forecast(given, cluster, command);
-    const Plan& plan = made.compiled.train();
+    const Plan& plan = priced_step(made.compiled);
     std::string told =
         text(made.prediction, fmt::format("{} on {}: {}, {} ranks", made.compiled.name, cluster.name,
                                           plan.mesh.with_microbatches(1).text(), count_text(made.prediction.ranks)));
     if (command.tp_chunks > 0) told += tp_chunks_text(command, made);
-    told += made.loads;
+    told += capacity_line(made.compiled) + made.loads;
     if (command.json)
         std::printf("%s\n", as_json(made, command, plan, cluster).dump(2).c_str());
     else

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "cli/simulate/forecast.h"
 #include "cli/simulate/local_forecast.h"
 #include "sim/local/local_costs.h"
 #include "sim/predict.h"
@@ -37,7 +38,7 @@ bool as_it_was(const LocalScript& script, const LocalForecast& made, const Simul
     const double had = fact_of(plain_costs(*script.measured), "processors", made.processors);
     return command.slow.empty() && command.jitter == 0 && command.imbalance == 0 && command.link_gbit == 0 &&
            command.link_us == 0 && made.processors == had &&
-           text_fact(*script.measured, "fingerprint") == script.compiled.train().fingerprint &&
+           text_fact(*script.measured, "fingerprint") == priced_step(script.compiled).fingerprint &&
            text_fact(*script.measured, "transports") == transports_fact(made);
 }
 
@@ -64,6 +65,7 @@ std::string told(const std::string& name, const LocalScript& script, const Local
                     plural(plan.mesh.ranks(), "rank"), plural(plan.threads_per_rank, "thread"),
                     plural(static_cast<int64_t>(made.processors), "processor"), of_transports(made));
     text += told_step(script, made, unchanged);
+    text += capacity_line(script.compiled);
     const StepShares shares = shares_of(made.run, plan.mesh, made.step_s());
     text += fmt::format("time        computing {:.1f} %", 100 * shares.computing);
     for (const auto& [axis, share] : shares.exposed) text += fmt::format(", {} exposed {:.1f} %", axis, 100 * share);
@@ -92,6 +94,7 @@ Json as_json(const LocalScript& script, const LocalForecast& made, const Simulat
                  {"sources", made.sources},
                  {"notes", script.notes}};
     if (command.imbalance > 0) json["imbalance"] = command.imbalance;
+    if (!script.compiled.capacities.empty()) json["capacity"] = script.compiled.capacities.front();
     if (script.compiled.tokens_per_step > 0)
         json["tokens_per_s"] = static_cast<double>(script.compiled.tokens_per_step) / made.step_s();
     if (!script.measured) return json;
@@ -117,7 +120,8 @@ int what_if_command(const ScriptCommand& given, const SimulateCommand& command) 
     }
     std::fputs(told(given.script, script, made, unchanged).c_str(), stdout);
     if (unchanged)
-        std::fputs(text_of(compare(script.compiled.train(), made.run, made.rest_s, *script.measured)).c_str(), stdout);
+        std::fputs(text_of(compare(priced_step(script.compiled), made.run, made.rest_s, *script.measured)).c_str(),
+                   stdout);
     return 0;
 }
 

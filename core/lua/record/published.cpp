@@ -131,7 +131,7 @@ PublishedWeights check_weights(lua_State* L, int index, const Program& program) 
     }
     lua_pop(L, 1);
     for (const std::string& pattern : fresh)
-        if (std::ranges::none_of(params, [&](const auto& param) { return matches(pattern, param); }))
+        if (std::ranges::none_of(known, [&](const auto& name) { return matches(pattern, name); }))
             fail(L, fmt::format("weights: fresh: no param matches {}", quote(pattern)));
     for (const std::string& param : params) {
         if (named.count(param)) continue;

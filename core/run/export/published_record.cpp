@@ -76,7 +76,9 @@ std::string told_by_kind(const std::vector<std::string>& params) {
 }  // namespace
 
 std::string PublishedRecord::text() const {
-    Json json = {{"version", version}, {"architecture", architecture}};
+    const bool plain =
+        std::ranges::none_of(params, [](const auto& source) { return source.stacked || source.stride > 1; });
+    Json json = {{"version", plain ? 1 : version}, {"architecture", architecture}};
     if (!problem.empty()) json["problem"] = problem;
     if (!unnamed.empty()) json["unnamed"] = unnamed;
     json["config"] = config;

@@ -13,7 +13,8 @@ namespace orrery {
 /// checkpoint. Stored as JSON in the run's folder and, under `key`, in each checkpoint's manifest.
 struct PublishedRecord {
     static constexpr const char* key = "published";
-    static constexpr int64_t version = 1;
+    /// 2: with tensors for each index of a param (*), or interleaved params. Other records are of version 1.
+    static constexpr int64_t version = 2;
 
     std::string architecture;               ///< model_type in transformers; "": not a published architecture
     std::string problem;                    ///< why the model is not a published architecture; "": it is one
@@ -22,6 +23,7 @@ struct PublishedRecord {
     Json generation = nullptr;              ///< content of generation_config.json; null: derived from config
     std::vector<WeightSource> params = {};  ///< all params; a tensor name is empty if no table names the param
 
+    /// The record as JSON, of the lowest version that has all of it, so that older programs can read it.
     std::string text() const;
     /// Parses a record. Throws Error that begins with `place` if the record is of a newer version or invalid.
     static PublishedRecord parse(std::string_view text, const std::string& place);

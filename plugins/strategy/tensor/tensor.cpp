@@ -128,8 +128,14 @@ private:
         std::vector<std::string> names;
         for (const std::string& dim : dims_) asked += (asked.empty() ? "" : ", ") + dim;
         for (ValueId param : program.params())
-            for (const std::string& dim : program.value(param).dims)
+            for (const std::string& dim : program.value(param).dims) {
+                if (taken_.contains(param) && has(dims_, dim))
+                    throw Error(origin_, "strategy tensor: another strategy has split every param with a dim named " +
+                                             asked + " over " + axis_ + ", " + program.value(param).name +
+                                             " among them, so that this one splits nothing\n  name other dims in "
+                                             "`dims`, another axis, or set optional = true");
                 if (!dim.empty() && !has(names, dim)) names.push_back(dim);
+            }
         for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
         throw Error(origin_, "strategy tensor: no param has a dim named " + asked + "\n  the params' dims: " + known +
                                  "\n  name the dims to split in `dims`, or set optional = true");
@@ -138,7 +144,7 @@ private:
     /// Splits the first of the param's dims in `split`; notes a param that `optional` leaves whole. A param that an
     /// earlier strategy has split over the axis (`expert`) stays as it is.
     bool mark(Program& program, const Mesh& mesh, ValueId param, const std::vector<std::string>& split) const {
-        if (taken_.contains(param)) return true;
+        if (taken_.contains(param)) return false;
         const std::vector<std::string> dims = program.value(param).dims;
         for (const std::string& dim : dims)
             if (has(split, dim)) {
@@ -155,30 +161,64 @@ private:
         return false;
     }
 
+    /// Size of the value's dim seq; 0 without one.
+    static int64_t seq_of(const Program& program, ValueId id) {
+        const auto seq = program.dim(id, "seq");
+        return seq ? program.value(id).type.shape[static_cast<size_t>(*seq)] : 0;
+    }
+
+    /// Whether `made` has the elements of `from`, [.., seq, ..], in groups of tokens: [.., seq (groups), tokens, ..].
+    static bool forms_groups(const Program& program, ValueId from, ValueId made) {
+        const int64_t tokens = seq_of(program, from), groups = seq_of(program, made);
+        if (groups == 0 || groups >= tokens || tokens % groups != 0) return false;
+        Shape grouped = program.value(from).type.shape;
+        const auto seq = grouped.begin() + *program.dim(from, "seq");
+        *seq = tokens / groups;
+        grouped.insert(seq, groups);
+        return program.dim(from, "seq") == program.dim(made, "seq") && program.value(made).type.shape == grouped;
+    }
+
+    /// Values with groups of tokens of a mixture instead of tokens: those that form them (true), and those that are
+    /// computed from them and have as many.
+    static std::map<ValueId, bool> values_of_groups(const Program& program) {
+        std::map<ValueId, bool> groups;
+        for (const Op& op : program.ops)
+            for (const ValueId made : op.outputs) {
+                const auto forms = [&](ValueId input) { return forms_groups(program, input, made); };
+                const auto has_groups = [&](ValueId input) {
+                    return groups.contains(input) && seq_of(program, input) == seq_of(program, made);
+                };
+                if (std::ranges::any_of(op.inputs, forms))
+                    groups.emplace(made, true);
+                else if (std::ranges::any_of(op.inputs, has_groups))
+                    groups.emplace(made, false);
+            }
+        return groups;
+    }
+
+    /// Whether an earlier strategy splits experts over the axis, so that its ranks have groups of their own.
+    bool splits_experts(const Program& program) const {
+        return std::ranges::any_of(program.marks(), [&](const Mark& mark) {
+            const auto dim = program.dim(mark.value, "experts");
+            return program.value(mark.value).role == Role::param && mark.what == Mark::What::store &&
+                   mark.axis == axis_ && dim && mark.placement == Placement::split(*dim);
+        });
+    }
+
     /// Splits activations with a batch and a sequence and none of the dims of split params: the residual stream, norms
     /// and dropouts.
     void split_sequence(Program& program, const Mesh& mesh, const Splits& earlier) const {
         Split outer;  // of the inputs' sequence, which activations follow
         for (const auto& [where, split] : earlier)
             if (program.dim(where.first, "seq") == where.second && split.parts > outer.parts) outer = split;
-        const auto seq_of = [&](ValueId id) {
-            const auto seq = program.dim(id, "seq");
-            return seq ? program.value(id).type.shape[static_cast<size_t>(*seq)] : 0;
-        };
-        int64_t tokens = 0;  // of a row
-        for (const ValueId input : program.inputs()) tokens = std::max(tokens, seq_of(input));
-        const bool experts =  // over this axis, so that its ranks have groups of their own
-            std::ranges::any_of(program.params(), [&](ValueId param) { return taken_.contains(param); });
-        const auto forms_groups = [&](ValueId id) {
-            const Op& op = program.op(program.value(id).op);
-            return std::ranges::any_of(op.inputs, [&](ValueId input) { return seq_of(input) == tokens; });
-        };
+        const std::map<ValueId, bool> groups = values_of_groups(program);
+        const bool experts = splits_experts(program);
         for (size_t i = 0; i < program.values.size(); ++i) {
             const auto id = static_cast<ValueId>(i);
             if (program.value(id).op == none || !program.dim(id, "batch")) continue;
-            if (const int64_t groups = seq_of(id); groups > 0 && groups < tokens) {
+            if (const auto group = groups.find(id); group != groups.end()) {
                 // Ranks that share the width of a mixture's experts have the same groups of tokens.
-                if (!experts && is_float(program.value(id).type.dtype) && forms_groups(id))
+                if (!experts && group->second && is_float(program.value(id).type.dtype))
                     program.store(id, axis_, Placement::replicated(), origin_);
                 continue;
             }

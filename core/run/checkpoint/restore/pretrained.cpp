@@ -154,10 +154,19 @@ void read_tensor(const WeightFiles& files, const std::string& tensor, const Weig
     read_block(files, tensor, source, offset, stored, shape, values);
 }
 
-bool keeps_initial(const WeightFiles& files, const Value& param, const WeightSource& source) {
-    if (!source.fresh) return false;
-    const std::vector<std::string> names = source.tensors(param.type.shape);
-    return std::ranges::none_of(names, [&](const std::string& name) { return has(files, name); });
+/// The names of the tensors that a source is read from. If the program lacks the param or state, which only training
+/// reads then: of those that the files have.
+std::vector<std::string> tensors_of(const Program& program, const WeightFiles& files, const WeightSource& source) {
+    if (const auto id = program.find(source.param)) return source.tensors(program.value(*id).type.shape);
+    std::vector<std::string> names;
+    const bool several = source.tensor_at(0) != source.tensor;
+    for (int64_t i = 0; has(files, source.tensor_at(i)) && (several || i == 0); ++i)
+        names.push_back(source.tensor_at(i));
+    return names;
+}
+
+bool keeps_initial(const WeightFiles& files, const std::vector<std::string>& names, const WeightSource& source) {
+    return source.fresh && std::ranges::none_of(names, [&](const std::string& name) { return has(files, name); });
 }
 
 /// Throws if params read parts of a tensor that overlap, or that do not cover it. Params may share the same part.
@@ -168,9 +177,10 @@ void check_parts(const Program& program, const WeightFiles& files, const Publish
     };
     std::map<std::string, Parts> cut;
     for (const WeightSource& source : weights.sources) {
-        const Value& param = program.value(*program.find(source.param));
-        if (source.dim < 0 || keeps_initial(files, param, source)) continue;
-        for (const std::string& tensor : source.tensors(param.type.shape)) {
+        if (source.dim < 0) continue;
+        const std::vector<std::string> names = tensors_of(program, files, source);
+        if (keeps_initial(files, names, source)) continue;
+        for (const std::string& tensor : names) {
             Parts& parts = cut.try_emplace(tensor, Parts{&source, {}}).first->second;
             if (parts.first->dim != source.dim || parts.first->stride != source.stride)
                 throw Error(
@@ -220,7 +230,7 @@ void check_unread(const Program& program, const WeightFiles& files, const Publis
     const Origin origin = weights.sources.empty() ? Origin{} : weights.sources.front().origin;
     std::set<std::string> read;
     for (const WeightSource& source : weights.sources)
-        for (const std::string& tensor : source.tensors(program.value(*program.find(source.param)).type.shape))
+        for (const std::string& tensor : tensors_of(program, files, source))
             for (std::string& name : stored_names_of(files, tensor)) read.insert(std::move(name));
     std::map<std::string, int64_t> left;
     int64_t count = 0;
@@ -253,7 +263,7 @@ std::vector<std::string> check_files(const Program& program, const WeightFiles& 
     for (ValueId id : loaded_values(program, weights)) {
         const Value& param = program.value(id);
         const WeightSource& source = source_of(weights.sources, param, files.path());
-        if (keeps_initial(files, param, source))
+        if (keeps_initial(files, source.tensors(param.type.shape), source))
             fresh.push_back(source.param);
         else
             check_param(files, param, source);
