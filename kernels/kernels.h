@@ -60,15 +60,15 @@ struct Matmul {
     bool operator==(const Matmul&) const = default;
 };
 
-/// Rows x [groups, experts, slots, k], each times the matrix of its expert, w [experts, k, n] (trans_b: [experts, n,
-/// k]). Only the first counts[group, expert] of an expert's slots hold rows. `sorted`: x is [slots, k], where the rows
-/// of each expert follow those of the expert before; there is one group.
+/// A grouped GEMM: y[g, e] = x[g, e] w[e], x [groups, experts, slots, k], w [experts, k, n] (trans_b: [experts, n, k]).
+/// Only the first counts[g, e] of an expert's slots hold rows. `sorted`: x is [slots, k], the rows of each expert
+/// directly after those of the previous one; there is one group.
 struct GroupedMatmul {
     std::int64_t groups = 1, experts = 0, slots = 0, k = 0, n = 0;
     bool sorted = false, trans_b = false;
     bool accumulate = false;  ///< grouped_matmul_dw only: dw += instead of dw =
 
-    /// Rows of x and y, with those that do not count.
+    /// Number of rows of x and y, including slots without rows.
     ORRERY_HOST_DEVICE std::int64_t rows() const { return sorted ? slots : groups * experts * slots; }
 };
 

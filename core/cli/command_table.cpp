@@ -268,7 +268,7 @@ Command plan(ScriptCommand& script, PlanCommand& plan) {
             "--most-cp", &plan.most_cp,
             "the largest cp that is searched; if left out, so that a rank has 4,096 tokens of a row, or all ranks here",
             some),
-        Flag("--most-ep", &plan.most_ep,
+        Flag("--max-ep", &plan.most_ep,
              "the largest ep that is searched, of sizes that divide the experts; all experts, if left out", some),
         Flag("--jobs", &plan.jobs, "choices that are looked at at the same time; one a processor if left out",
              in_range(1, 1024)),

@@ -4,12 +4,12 @@
 
 namespace orrery {
 
-void CapacityChoice::resume(const Kept& kept) {
-    again_ = kept.again;
+void CapacityChoice::resume(const Saved& saved) {
+    again_ = saved.again;
     if (!any()) return;
-    const auto found = std::lower_bound(capacities_.begin(), capacities_.end(), kept.capacity);
+    const auto found = std::lower_bound(capacities_.begin(), capacities_.end(), saved.capacity);
     at_ = std::min<size_t>(found - capacities_.begin(), capacities_.size() - 1);
-    unneeded_ = now() == kept.capacity ? kept.unneeded : 0;
+    unneeded_ = now() == saved.capacity ? saved.unneeded : 0;
 }
 
 bool CapacityChoice::grow() {

@@ -6,10 +6,11 @@
 
 namespace orrery {
 
-/// Results of a train step with capacities (o.capacity), f32[]: what its capacity and the next smaller one do not hold.
-/// If the first is above 0, the step overflows: it changes no param or state, and runs again with a larger capacity.
+/// Names of two results f32[] of a train step with capacities (o.capacity): the sum of what loads have above the limit
+/// of this capacity, and of the next smaller one. If the first is above 0, the step overflows: it changes no param or
+/// state, and runs again with a larger capacity.
 constexpr std::string_view overflow_name = "run.overflow", below_name = "run.overflow_below";
-/// The value of elements that must fit has the name of the scope that declares it (o.overflow), and this suffix.
+/// Suffix of the name of a load that o.overflow declares: SCOPE.load, [..., n].
 constexpr std::string_view load_suffix = ".load";
 
 /// Chooses the capacity of each step of a run: the smallest that was large enough lately. Every rank has one, and they
@@ -23,15 +24,15 @@ public:
     explicit CapacityChoice(std::vector<double> capacities) : capacities_(std::move(capacities)) {}
 
     /// What a checkpoint stores, so that a resumed run makes the same choices.
-    struct Kept {
+    struct Saved {
         double capacity = 0;
         int64_t unneeded = 0;  ///< consecutive steps so far that did not need it
         int64_t again = 0;     ///< times that a step ran again since the run's first
     };
-    Kept kept() const { return {now(), unneeded_, again_}; }
+    Saved saved() const { return {now(), unneeded_, again_}; }
     /// Continues after a checkpoint. If the program no longer has its capacity: with the next larger one, or the
     /// largest.
-    void resume(const Kept& kept);
+    void resume(const Saved& saved);
 
     bool any() const { return !capacities_.empty(); }
     double now() const { return capacities_.empty() ? 0 : capacities_[at_]; }

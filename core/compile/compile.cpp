@@ -414,7 +414,8 @@ std::string summary(const Compiled& compiled) {
     if (compiled.ramp.start > 0) text += fmt::format("batch: {}\n", compiled.sizes.text());
     text += capacities_text(compiled);
     if (const size_t left = remarks(compiled))
-        text += fmt::format("strategies: {} remark{}, which orrery check prints\n", left, left > 1 ? "s" : "");
+        text += fmt::format("strategies: {}; orrery check prints {}\n", plural(static_cast<int64_t>(left), "remark"),
+                            left > 1 ? "them" : "it");
     const std::vector<ArenaBytes> arenas = compiled.arenas();
     const size_t most = largest_class(arenas);
     text += fmt::format("memory: {}{}, {} for params, states, inputs and results of {} programs, {} of scratch",

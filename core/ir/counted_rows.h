@@ -5,8 +5,7 @@
 
 namespace orrery {
 
-/// The slots [G..., E, S, ...] of G groups of tokens and E experts, of which an op with the operand `counts` [G..., E]
-/// uses only as many as that says.
+/// How many of an expert's S slots hold rows, for an op with x [G..., E, S, K] and counts [G..., E].
 struct CountedRows {
     double choices = 0;  ///< number of choices that tokens of a group make: its tokens times the experts of a token
     int64_t experts = 1, slots = 1;  ///< E and S

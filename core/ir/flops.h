@@ -19,10 +19,10 @@ int64_t forward_flops(const Program& program, const Op& op);
 /// FLOPs of one training step, as model FLOPs utilization counts them: GEMMs and attentions of the forward pass and of
 /// its gradients. Gradients of an op count at most twice the FLOPs of the op, which leaves out recomputed attention
 /// scores; exactly twice before differentiation and for ops of plugins. May exceed 64 bits.
-/// A product of experts counts the rows that tokens choose, if they are fewer than the slots.
+/// A grouped GEMM counts the rows that tokens choose, or all slots if those are fewer.
 double model_flops(const Program& program);
 
-/// Elements of the params that one token uses: a mixture's experts count top_k of E.
+/// Number of active params: those that one token uses. Of a mixture's E experts top_k count.
 int64_t active_parameters(const Program& program);
 
 }  // namespace orrery

@@ -71,8 +71,9 @@ private:
         return ordered;
     }
 
-    /// Refuses to split the dim seq, unless into groups of tokens that the order moves together. Then the dim of groups
-    /// has the order, and the tokens of a group are in natural order. [begin, end) is a factor of the part from `from`.
+    /// Throws Error if an op splits the dim seq, unless into groups of a size that divides the order's block. Then the
+    /// dim of groups has the order, and the tokens of a group are in natural order. [begin, end): a factor of the part,
+    /// which begins at `from`.
     void require_groups(const Op& op, const DimPart& part, int64_t begin, int64_t end, int64_t from) const {
         const int64_t to = from * part.size, group = to / end;
         if (begin < from || end > to || part.size != length_)
@@ -81,12 +82,9 @@ private:
         if (begin > from || block % group == 0) return;
         refuse(
             op,
-            fmt::format("splits the dim seq into groups of {} tokens, which the order tears apart: it moves blocks of "
-                        "{}",
-                        group, block),
-            fmt::format("use groups of which {} tokens are a multiple ({} or more groups a row: `parts` of a mixture "
-                        "of experts)",
-                        block, length_ / block));
+            fmt::format("splits the dim seq into groups of {} tokens, but the order moves blocks of {}", group, block),
+            fmt::format("choose groups of a size that divides {} (a number of groups that is a multiple of {})", block,
+                        length_ / block));
     }
 
     /// Whether the op's kernel depends on the index along a factor, other than as an id to match.

@@ -81,8 +81,8 @@ private:
             enforce_budget(assemble(pick, leader));
     }
 
-    /// Orders the axes of each factor as source `leader` does, then as the other sources do; `micro` is innermost but
-    /// for axes that a source has inside of it.
+    /// Orders the axes of each factor as source `leader` does, then as the other sources do. `micro` is innermost, with
+    /// one exception: an axis that a source has inside `micro` stays inside it.
     Assignment assemble(const std::vector<int>& pick, size_t leader) const {
         Assignment result;
         result.splits.resize(rule_.factors.size());

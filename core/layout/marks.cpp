@@ -115,8 +115,8 @@ private:
         return target.placement.kind == Kind::split && program_.dim(input, "batch") == target.placement.dim;
     }
 
-    /// Finds the axes that split the batch of inputs, and another dim of an activation instead. An all-to-all takes
-    /// them out of the dim `batch`, so they split it innermost, in the order in which they leave it.
+    /// Finds the axes that an all-to-all moves from the batch to another dim (experts): they split the batch of inputs,
+    /// and another dim of an activation. They are inside `micro`, and the axis that moves first is innermost.
     void order_batch() {
         std::set<AxisId> axes;
         for (const ValueId id : program_.inputs())

@@ -44,7 +44,7 @@ struct TokenRun {
 /// O(length + P length / 128).
 std::vector<TokenRun> token_runs(const TokenOrder& order, int64_t length, std::span<const int32_t> documents);
 
-/// The number of tokens that an order moves together: a row of `length` tokens is an array of blocks of so many.
+/// Block size of an order in tokens: it permutes whole blocks of a row of `length` tokens.
 int64_t block_of_tokens(const TokenOrder& order, int64_t length);
 
 /// Calls visit(place, count, at) for the parts of runs that make up the tokens [begin, begin + count) of the ordered

@@ -4,13 +4,13 @@
 
 #include "kernels/attention_bounds.h"
 #include "kernels/cpu/micro.h"
+#include "kernels/cpu/tile.h"
 
 namespace orrery::kernels::cpu::ORRERY_ISA {
 
 constexpr i64 block_q = 66, block_k = 256;
 constexpr i64 tile_k = 64;  ///< keys that are skipped together; a multiple of micro_cols
 
-ORRERY_INLINE i64 smaller(i64 a, i64 b) { return a < b ? a : b; }
 ORRERY_INLINE i64 larger(i64 a, i64 b) { return a > b ? a : b; }
 
 /// Keys or rows begin .. end - 1.

@@ -14,6 +14,8 @@ constexpr i64 tile = 1024;
 /// Number of elements that pays for another thread.
 constexpr i64 grain = 16384;
 
+ORRERY_INLINE i64 smaller(i64 a, i64 b) { return a < b ? a : b; }
+
 template <class T>
 ORRERY_INLINE void widen(const T* x, i64 n, float* y) {
     i64 i = 0;

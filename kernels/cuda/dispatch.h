@@ -38,7 +38,7 @@ struct AssignSlots {
     std::uint32_t* keys;   ///< [groups, tokens * choices]; null without weights
     std::int32_t* listed;  ///< the choice of each key
 
-    /// Calls f(choice, how many of the expert are before it) for the choices of the expert; returns their number.
+    /// Calls f(choice, its rank among the expert's choices) for each choice of the expert; returns their number.
     template <class F>
     ORRERY_DEVICE i64 visit(const Block& b, const std::int32_t* own_ids, i64 e, std::uint64_t* partial, F f) const {
         i64 carried = 0;
@@ -68,7 +68,7 @@ struct AssignSlots {
         return static_cast<i64>(total);
     }
 
-    /// The largest key that `slots` of n keys or more reach.
+    /// The slots-th largest of n keys.
     ORRERY_DEVICE std::uint32_t threshold(const Block& b, const std::uint32_t* own, i64 n,
                                           std::uint64_t* partial) const {
         std::uint32_t least = 0;
@@ -155,8 +155,7 @@ struct HoldSlots {
     }
 };
 
-/// Sets repeats [groups, experts * slots], initially 0, to 1 where a slot has several choices: all but one find
-/// another.
+/// Sets repeats [groups, experts * slots], initially 0, to 1 for slots that more than one choice has.
 struct FindRepeats {
     static constexpr int threads = 256;
     static constexpr bool barriers = false;

@@ -131,6 +131,9 @@ function positions.window(config, meant, layers, seq)
   if meant == "listed" and window and not kinds then
     config:fail("layer_types", "expected the kind of each layer, as use_sliding_window is set")
   end
+  if kinds and #kinds ~= layers then
+    config:fail("layer_types", ("%d kinds for %d layers: expected one a layer"):format(#kinds, layers))
+  end
   local sliding, windows = 0, {}
   for i = 1, layers do
     local absent = meant == "typed" and (i % 2 == 1 and "sliding_attention" or "full_attention")

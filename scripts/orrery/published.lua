@@ -38,6 +38,7 @@ local function sizes_of(config, architecture)
       config:fail(key, "expected a number that is not negative")
     elseif math.type(absent) == "float" then
       value = value + 0.0
+      if value == 0 and (option == "limit" or option == "scale") then config:fail(key, "expected a number above 0") end
     else
       value = math.tointeger(value) or config:fail(key, "expected an integer")
       if value == 0 and absent ~= 0 and row.null ~= 0 then config:fail(key, "expected an integer above 0") end

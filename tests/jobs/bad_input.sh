@@ -229,5 +229,7 @@ for command in run check verify sample evaluate draw tokenize plugins new-plugin
     "$orrery" $command --help > help.txt 2>&1 && grep -q Usage help.txt ||
         { echo "FAILED orrery $command --help: $(head -1 help.txt)"; failures=$((failures + 1)); }
 done
+"$orrery" run "$gpt" --help > help.txt 2>&1 && grep -q "(one of cosine, linear; default " help.txt ||
+    { echo "FAILED orrery run gpt.lua --help: the valid values of an option"; failures=$((failures + 1)); }
 [ $failures -eq 0 ] || { echo "0 passed, $failures failed"; exit 1; }
 echo "1 passed, 0 failed"

@@ -3,16 +3,20 @@
 source "$(dirname "$0")/lib.sh"
 cat > balance.lua << 'LUA'
 local o = require "orrery"
-local opt = o.options { loss = { "none", "" }, groups = { 0, "" }, z = { 0.0, "" }, rate = { 0.0, "" } }
+local opt = o.options {
+  loss = { "none", "" }, parts = { 1, "" }, groups = { 0, "" }, z = { 0.0, "" }, rate = { 0.0, "" },
+}
 local data = o.data.text {}
 local model = require "orrery.models.mixtral" {
   layers = 2, embed = 32, heads = 4, kv_heads = 2, mlp = 24, vocab = data.vocab, experts = 4, top_k = 2, capacity = 1.0,
+  parts = opt.parts,
   balance = { loss = opt.loss, coefficient = 0.05, groups = opt.groups, z = opt.z, rate = opt.rate },
 }
 local program = o.trace("experts", data.signature, function(batch) return model:loss(batch.tokens, batch.targets) end)
 program:train_with(o.optim.adamw { lr = 3e-3 })
 program:parallel {
-  o.strategy.pipeline { axis = "pp" }, o.strategy.tensor { axis = "tp" }, o.strategy.data { axis = "dp" },
+  o.strategy.pipeline { axis = "pp" }, o.strategy.context { axis = "cp" }, o.strategy.tensor { axis = "tp" },
+  o.strategy.data { axis = { "dp", "cp" } },
 }
 program:compile():train(data)
 LUA
@@ -50,6 +54,7 @@ balanced() {  # SETTINGS [MESH]...: each mesh as one rank
 dp="mesh.dp=2 train.microbatches=2" pp="mesh.pp=2 train.microbatches=4"
 balanced "loss=groups groups=4" "$dp"
 balanced "loss=sequence z=0.001" "$dp" "$pp" "mesh.tp=2"
+balanced "loss=sequence z=0.001 parts=2" "mesh.dp=2 mesh.cp=2"
 balanced "loss=last_step rate=0.01" "$dp" "$pp"
 exits 0 verify $orrery verify balance.lua "${settings[@]}" --steps 2 --set script.loss=last_step \
     --set script.rate=0.01 --set script.z=0.001 --set mesh.pp=2 --set mesh.dp=2 --set train.microbatches=2

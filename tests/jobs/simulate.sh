@@ -216,7 +216,7 @@ done
 simulate "${moe[@]}" --imbalance 4 |
     grep -q "^imbalance   4 times the mean load fills 100.0 % of an expert's slots, 49.9 % of its tokens find none" ||
     fail "the load is not reported"
-refused 2 "no matrix products of experts" simulate --imbalance 1.5
+refused 2 "no grouped_matmul over slots of experts" simulate --imbalance 1.5
 refused 2 "expected a number from 1 to 1000000" simulate "${moe[@]}" --imbalance 0.5
 plan "${moe[@]}" --keep schedule,recompute,sequence,samples --most-pp 1 --most-tp 1 --json > moe.json ||
     fail "no plan of experts"
@@ -229,6 +229,10 @@ for choice in choices:
 by = {(choice["ep"], choice["zero"]): choice for choice in choices}
 assert by[2, 1]["memory_bytes"] < by[1, 1]["memory_bytes"], by
 CHECK
-plan "${moe[@]}" --keep schedule,recompute,sequence,samples,zero --most-pp 1 --most-tp 1 --most-ep 1 |
+plan "${moe[@]}" --keep schedule,recompute,sequence,samples,zero --most-pp 1 --most-tp 1 --max-ep 1 |
     grep -q "^ *step s .* dp   ep   cp" || fail "the plan's table has no ep"
+plan "${moe[@]}" --keep mesh,schedule,recompute,sequence,samples,zero --set mesh.dp=8 --imbalance 2 > busy.txt ||
+    fail "no plan with a load of experts"
+grep -q "^times assume that each expert of the busiest rank has 2 times the mean load" busy.txt ||
+    fail "plan does not print --imbalance"
 refused 2 "mesh.ep = 2: the search cannot vary it" plan --set mesh.ep=2 --set mesh.dp=1

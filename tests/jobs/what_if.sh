@@ -112,7 +112,7 @@ has "  costs: carried.json|  costs are of another machine: " held.txt
 # A damaged table ends no run, and no question that has others to go by.
 for file in "$XDG_CACHE_HOME"/orrery/costs/*.json; do echo "{" > "$file"; done
 run_tiny runs/c 6 > damaged.txt 2>&1 || { cat damaged.txt; fail "a damaged table ends a run"; }
-has "nothing predicted: |not valid json" damaged.txt
+has "no prediction: |not valid json" damaged.txt
 what_if > left.txt || fail "a damaged table ends a run's question"
 has "the saved costs of this machine are not used: $kept: not valid json|runs/a/costs.json" left.txt
 refused 2 "runs/young has no costs.json|the saved costs of this machine are not used: $kept" simulate runs/young

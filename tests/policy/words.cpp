@@ -66,7 +66,7 @@ std::string prose_of(const Source& source) {
     for (const std::string& line : source.lines) {
         for (size_t i = 0; i < line.size(); ++i) {
             if (manual || line.compare(i, 2, lua ? "--" : "//") == 0) {
-                prose += line.substr(i);
+                prose += line.substr(manual ? i : i + 2);
                 break;
             }
             const char quote = line[i];
@@ -85,10 +85,13 @@ std::string prose_of(const Source& source) {
     return prose;
 }
 
+/// The words in lower case. A flag of the command line is one word with its dashes: users have its name.
 std::vector<std::string> words_of(const std::string& prose) {
     std::vector<std::string> words{""};
-    for (const unsigned char c : prose) {
-        if (std::isalpha(c) != 0 || c == '_')
+    for (size_t i = 0; i < prose.size(); ++i) {
+        const unsigned char c = static_cast<unsigned char>(prose[i]);
+        const bool flag = words.back().starts_with("-") || (words.back().empty() && prose.compare(i, 2, "--") == 0);
+        if (std::isalpha(c) != 0 || c == '_' || (c == '-' && flag))
             words.back() += static_cast<char>(std::tolower(c));
         else if (!words.back().empty())
             words.emplace_back();
@@ -220,6 +223,8 @@ TEST_CASE("house words are found in comments, messages and manuals", "[words]") 
     CHECK(found("a.cpp", {"// at most 3; there is no file; it is no longer one; a letter stands for it"}) == "");
     CHECK(found("a.lua", {"local who = 'alike' -- at hand"}) == " alike 1, at hand 1");
     CHECK(found("a.md", {"Most of the", "ranks lie behind."}) == " behind 1, lies 1, most 1");
+    CHECK(found("a.md", {"`--most-cp 8`, --least, or kept--most"}) == " kept 1, most 1");
+    CHECK(found("a.lua", {"f() --most of it"}) == " most 1");
     std::istringstream text("core/run: at hand 12, beside 3\nbench:\n");
     const Table table = table_of_text(text);
     CHECK(table.at("core/run") == Counts{{"at hand", 12}, {"beside", 3}});

@@ -133,7 +133,7 @@ TEST_CASE("the choice of a capacity grows at once and falls after 50 steps that 
     for (int i = 0; i < 49; ++i) choice.fitted(true);
     CHECK(choice.now() == 3);
     CapacityChoice resumed({1, 1.5, 3});
-    resumed.resume(choice.kept());
+    resumed.resume(choice.saved());
     for (CapacityChoice* one : {&choice, &resumed}) {
         one->fitted(true);
         CHECK(one->now() == 1.5);
@@ -144,7 +144,7 @@ TEST_CASE("the choice of a capacity grows at once and falls after 50 steps that 
     CapacityChoice other({1, 2, 4});
     other.resume({1.5, 7, 3});
     CHECK(other.now() == 2);
-    CHECK(other.kept().unneeded == 0);
+    CHECK(other.saved().unneeded == 0);
     other.resume({8, 7, 3});
     CHECK(other.now() == 4);
     CHECK(!CapacityChoice({}).any());

@@ -317,6 +317,7 @@ TEST_CASE("windows: of all layers, of none below the sequence's length, of some"
     CHECK(window(with(qwen, "max_window_layers", 0), 13) == 4);
     CHECK(window(with(qwen, "layer_types", {"sliding_attention", "sliding_attention"}), 13) == 4);
     has(said(with(qwen, "layer_types", {"full_attention", "chunked"})), "layer 2 is \"chunked\", expected");
+    has(said(with(qwen, "layer_types", {"full_attention"})), "1 kinds for 2 layers: expected one a layer");
     has(said(with(config_of("llama"), "sliding_window", 4)), "sliding_window = 4: unknown key");
 }
 

@@ -406,7 +406,7 @@ TEST_CASE(
     s.most_ep = 4;
     found = Search(s, each(judge)).run();
     CHECK(found.best.front().choice.ep == 4);
-    CHECK(std::ranges::count(found.edges, "ep = 4 is the largest value searched (--most-ep)") == 1);
+    CHECK(std::ranges::count(found.edges, "ep = 4 is the largest value searched (--max-ep)") == 1);
     s.most_ep = 32, s.memory_limit = 9;  // more than ep frees: a higher stage, too
     found = Search(s, each(judge)).run();
     REQUIRE(!found.best.empty());

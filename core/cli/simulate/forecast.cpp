@@ -91,7 +91,7 @@ std::optional<ExpertLoads> loads_of(const Plan& plan, const SimulateCommand& com
     if (command.imbalance == 0) return std::nullopt;
     ExpertLoads made = with_expert_loads(plan, command.imbalance);
     if (made.launches == 0)
-        throw Error(fmt::format("--imbalance {}: the program has no matrix products of experts' slots\n  leave "
+        throw Error(fmt::format("--imbalance {}: the program has no grouped_matmul over slots of experts\n  leave "
                                 "--imbalance out, or simulate a script with nn.moe",
                                 command.imbalance),
                     Fault::usage);

@@ -135,6 +135,9 @@ std::string text_of(const FoundReport& report) {
             text += fmt::format("memory is the mean over ranks, which share the host's memory: {} each\n",
                                 bytes_text(limit_of(report.space)));
     }
+    if (report.imbalance > 0)
+        text += fmt::format("times assume that each expert of the busiest rank has {:g} times the mean load\n",
+                            report.imbalance);
     for (const std::string& note : report.notes) text += note + "\n";
     for (const auto& [reason, count] : found.left_out)
         text += fmt::format("left out: {}, as {}\n", plural(count, "choice"), reason);
@@ -176,6 +179,7 @@ std::string json_of(const FoundReport& report) {
                  {"compiled", found.compiled},      {"left_out", Json::object()},
                  {"refused", Json::array()},        {"edges", found.edges},
                  {"choices", Json::array()}};
+    if (report.imbalance > 0) json["imbalance"] = report.imbalance;
     for (const auto& [reason, count] : found.left_out) json["left_out"][reason] = count;
     for (const Refused& one : by_count(found.refused))
         json["refused"].push_back({{"count", one.count},

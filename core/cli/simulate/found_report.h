@@ -14,6 +14,7 @@ struct FoundReport {
     int64_t parameters = 0;
     double seconds = 0;
     int64_t tp_chunks = 0;        ///< number of chunks of tp collectives, which `run` does not support; 0: not split
+    double imbalance = 0;         ///< load of the busiest rank's experts over the mean load; 0: all slots are full
     bool here = false;            ///< true: for this machine, where a rank's bytes are the mean over all ranks
     bool knows_sequence = false;  ///< true: the script declares an option for splitting sequences
     SearchSpace space;

@@ -203,7 +203,7 @@ std::string closing_comparison(const Compiled& compiled, const Settings& setting
         require_one_host(measured);
         if (const std::pair<std::string, std::string> full{"fingerprint", compiled.train().fingerprint};
             std::find(measured.facts.begin(), measured.facts.end(), full) == measured.facts.end())
-            return "nothing predicted: the last step, which was measured, had a smaller batch or capacity";
+            return "no prediction: the measured (last) step had a smaller batch or capacity than the full step";
         const CostTable plain = plain_costs(*table);
         const LocalForecast made = local_forecast(compiled, settings, plain, {});
         std::string text = text_of(compare(compiled.train(), made.run, made.rest_s, measured));
@@ -214,7 +214,7 @@ std::string closing_comparison(const Compiled& compiled, const Settings& setting
         text.pop_back();
         return text;
     } catch (const std::exception& problem) {  // a failed comparison must not fail a run that succeeded
-        return fmt::format("nothing predicted: {}", problem.what());
+        return fmt::format("no prediction: {}", problem.what());
     }
 }
 

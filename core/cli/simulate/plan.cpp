@@ -141,8 +141,8 @@ FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Sit
     const int64_t ep = configured.settings.mesh.size("ep");
     if (space.varies_mesh && space.experts == 0 && ep > 1)
         throw Error(
-            fmt::format("mesh.ep = {}: the search cannot vary it, as the script has no option expert_axes = "
-                        "\"ep\", or no experts\n  remove mesh.ep, or give --keep mesh",
+            fmt::format("mesh.ep = {}: the search cannot vary it, because the script does not declare expert_axes = "
+                        "\"ep\", or the model has no experts\n  remove mesh.ep, or give --keep mesh",
                         ep));
     space.most_ep = command.most_ep > 0 ? command.most_ep : std::max<int64_t>(1, space.experts);
     require_tp(space, command.simulate.tp_chunks);
@@ -161,6 +161,7 @@ FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Sit
     report.here = command.simulate.cluster.empty();
     report.knows_sequence = first.options.count("sequence") > 0;
     report.tp_chunks = command.simulate.tp_chunks;
+    report.imbalance = command.simulate.imbalance;
     report.seconds = seconds_since(begun);
     return report;
 }

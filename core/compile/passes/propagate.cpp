@@ -305,8 +305,8 @@ private:
                versions_.program.value(op.inputs[0]).role == Role::param;
     }
 
-    /// Whether a value has the ids of rows that the op picks. They stay where they are: on ranks that each read all
-    /// ids, an op would make rows of all ranks, of which the sum is then scattered.
+    /// Whether the value lists row ids of an index op. It keeps its layout: if every rank read all ids, the op would
+    /// make rows for all ranks, and their sum would be reduce-scattered.
     static bool picks_rows(const FactorRule& rule, const Value& value) {
         return value.role == Role::temporary && !is_float(value.type.dtype) &&
                std::ranges::any_of(rule.factors, [](const Factor& f) { return f.kind == Factor::Kind::index; });

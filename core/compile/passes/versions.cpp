@@ -170,6 +170,7 @@ ValueId Versions::follow(ValueId value, ValueId from, const ReshardPath& path, c
     if (annotated_.op(reader.index).phase == Phase::update && made.op >= 0 &&
         annotated_.op(made.op).phase != Phase::update)
         place = {made.op, true};
+    place = std::max(place, made);  // an earlier reader may take a message that is sent later
     const Held& before = held(value);
     const bool read = !before.uses.empty() && !reader.asked;
     const bool fragment = read && std::any_of(before.uses.begin(), before.uses.end(),

@@ -41,8 +41,8 @@ enum class Moves : uint8_t {
     rolls,
 };
 
-/// Says that the elements of operand `ids` are indices into dim `dim` of operand `rows` (-1: its last dim), or into
-/// `dims` dims together, from that one on, in row-major order: then each index is used once.
+/// Says that the elements of operand `ids` are row-major indices into `dims` consecutive dims of operand `rows`, from
+/// `dim` on (-1: its last dim). If dims > 1, each index occurs at most once.
 struct Lookup {
     int ids = 0;
     OperandRef rows = {};

@@ -12,8 +12,8 @@ ValueId guarded(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId target,
 /// Implements update:states(apply): the states of o.state take their next values in steps in which `apply`, u8 [], is
 /// not 0.
 void guard_states(Tape& tape, ValueId apply);
-/// Does so with the guard's own condition unless the optimizer's function did. Throws Error if that handles the loss
-/// scale itself.
+/// Calls guard_states with the library's guard, unless the function has called update:states. Throws Error if the
+/// function handles the loss scale itself.
 void require_states(lua_State* L, const std::shared_ptr<Tape>& tape);
 /// Implements update:loss_scale(): from this call on, the optimizer's function itself handles the loss scale and skips
 /// updates that are not finite. Throws Error after p:grad() or update:set.

@@ -122,9 +122,9 @@ int param(lua_State* L) {
     return 1;
 }
 
-/// native.state { name =, shape =, initial =, dtype = } -> what an array that no optimizer owns was before the step:
-/// all elements are `initial` (0) at first. The current scope is prepended to the name.
-int state(lua_State* L) {
+/// native.state { name =, shape =, initial =, dtype = } -> value. Returns the value that a state, an array that no
+/// optimizer owns, had before the step: `initial` (0) in all elements at first. The scope is prepended to its name.
+int model_state(lua_State* L) {
     const std::shared_ptr<Tape> tape = current_tape(L, "o.state");
     if (tape->use != TapeUse::forward) fail(L, "o.state: can only be called inside the function given to o.trace");
     Fields fields(L, 1, "o.state");
@@ -518,7 +518,7 @@ Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t b
 
 void open_trace(lua_State* L) {
     const luaL_Reg functions[] = {
-        {"param", guard<param>},   {"state", guard<state>},       {"scope", guard<scope>},
+        {"param", guard<param>},   {"state", guard<model_state>}, {"scope", guard<scope>},
         {"step", guard<step>},     {"training", guard<training>}, {"constant", guard<constant>},
         {"iota", guard<iota>},     {"array", guard<array>},       {"fail", guard<fail_there>},
         {"result", guard<result>}, {"random", guard<random>},     {nullptr, nullptr}};

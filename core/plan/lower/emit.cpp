@@ -85,7 +85,7 @@ std::vector<int64_t> inverse(const std::vector<int64_t>& perm) {
     return out;
 }
 
-/// A local block with a dim for each of `axes`, in front of the dim that the axis splits in `layout`.
+/// A local block's shape with a dim of its own for each of `axes`, directly before the rest of the dim that it splits.
 struct Blocks {
     Shape shape;
     std::vector<int64_t> to_front;  ///< permutation: the dims of the axes in the given order, then the others
@@ -510,14 +510,14 @@ void Emitter::exchange(const Step& step, const Operand& in, Underway& message) {
     const Op& op = program().op(step.op);
     const std::vector<AxisId>& axes = roles_.mesh.parts(roles_.axis(op));  // in the order of members
     const Layout &before = program().value(op.inputs[0]).layout, &after = program().value(op.outputs[0]).layout;
-    const Blocks cut(in.type.shape, after, axes, roles_.mesh);
+    const Blocks split(in.type.shape, after, axes, roles_.mesh);
     const Blocks whole(message.made.type.shape, before, axes, roles_.mesh);
     Operand sent = in;
-    if (moves(cut.shape, cut.to_front)) {
-        sent = temporary({in.type.dtype, permuted(cut.shape, cut.to_front)}, op.inputs[0]);
-        emit_kernel(step, transpose(cut.to_front), {}, {viewed(in, cut.shape), sent}, 1);
+    if (moves(split.shape, split.to_front)) {
+        sent = temporary({in.type.dtype, permuted(split.shape, split.to_front)}, op.inputs[0]);
+        emit_kernel(step, transpose(split.to_front), {}, {viewed(in, split.shape), sent}, 1);
     }
-    const Shape blocks = permuted(cut.shape, cut.to_front);
+    const Shape blocks = permuted(split.shape, split.to_front);
     const std::vector<int64_t> perm = inverse(whole.to_front);
     if (!moves(blocks, perm)) return emit_collective(Opcode::all_to_all, step, {sent, message.made});
     message.came = temporary({in.type.dtype, blocks}, op.outputs[0]);

@@ -69,8 +69,8 @@ std::vector<char> whole_numbers(const TensorType& type, int64_t bound) {
     return bytes;
 }
 
-/// Returns the bytes of ids below `rows`, each once in every group, in mixed order; -1 where ids are more than rows.
-/// type: [.., T, k], T k ids in a group.
+/// Returns the bytes of ids of type [..., T, k]: the T k ids of a group are distinct, below `rows` and in mixed order.
+/// If T k is larger than `rows`, the rest are -1.
 std::vector<char> distinct_ids(const TensorType& type, int64_t rows) {
     const int64_t each = type.shape.back() * type.shape.at(type.shape.size() - 2), all = std::max(each, rows);
     int64_t step = all * 618 / 1000 + 1;
@@ -84,7 +84,7 @@ std::vector<char> distinct_ids(const TensorType& type, int64_t rows) {
     return bytes;
 }
 
-/// Returns how many rows each matrix of a product has: as many as fit, evenly.
+/// Returns the bytes of the counts of a grouped GEMM: the same number of rows for each matrix, as many as fit.
 std::vector<char> even_counts(const TensorType& type, const TensorType& rows) {
     const std::vector<int32_t> counts(static_cast<size_t>(type.count()),
                                       static_cast<int32_t>(rows.count() / rows.shape.back() / type.count()));

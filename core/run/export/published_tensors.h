@@ -14,8 +14,8 @@ struct TensorPiece {
     const ManifestTensor* param = nullptr;
     bool transpose = false;  ///< whether the piece of the param is a matrix [in, out], and the tensor [.., out, in]
     int64_t index = -1;      ///< index along the param's first dim; -1: all
-    std::vector<const ManifestTensor*> interleaved =
-        {};  ///< params that take turns along the last dim, an element each
+    /// Params that alternate along the tensor's last dim, element by element.
+    std::vector<const ManifestTensor*> interleaved = {};
     Block place;
 };
 

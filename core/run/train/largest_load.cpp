@@ -94,8 +94,8 @@ std::string largest_load(Session& session, Executor& executor) {
     if (largest.value == none) return "";
     const Value& value = executor.plan().program.value(largest.value);
     const std::string dim = value.dims.back().empty() ? "element" : value.dims.back();
-    return fmt::format("the largest load is {:g}, of {} {} in {}", largest.load, dim, largest.element,
-                       value.name.substr(0, value.name.size() - load_suffix.size()));
+    return fmt::format("{} {} of {} has a load of {:g}", dim, largest.element,
+                       value.name.substr(0, value.name.size() - load_suffix.size()), largest.load);
 }
 
 }  // namespace orrery

@@ -116,9 +116,7 @@ private:
         if (has_.scale && skipped_ > 0)
             note(fmt::format("{} of {} steps skipped: their gradients overflowed under the loss scale", skipped_,
                              run_.options.steps));
-        if (capacity_.any() && first <= run_.options.steps)
-            note(fmt::format("capacity {:g}; steps ran again {} so far, because they overflowed a smaller one",
-                             capacity_.now(), plural(capacity_.again(), "time")));
+        if (capacity_.any() && first <= run_.options.steps) note(capacity_text());
         saving_.close();
         if (run_.metrics) run_.metrics->finish();
     }
@@ -188,13 +186,13 @@ private:
         if (run_.resumed) run_.resumed(first - 1);
         step_began_ = Clock::now();
         for (int64_t step = first; step <= run_.options.steps; ++step) {
-            const StepPrograms::Step ready = prepared(step);
+            const StepPrograms::Step ready = prepare(step);
             const auto asked = Clock::now();
             session_.at("read");
             std::byte* const batch = prefetch.next();
             const double waited_before = std::exchange(data_wait_s_, prefetch.waited_s());
             if (traced_) traced_->data = {asked, Clock::now()};
-            const StepPrograms::Step now = ran(step, ready, batch, vote);
+            const StepPrograms::Step now = run_until_it_fits(step, ready, batch, vote);
             end_step(step, now, data_wait_s_ - waited_before);
             const auto ended = Clock::now();
             if (traced_) write_trace(now.executor);
@@ -214,7 +212,7 @@ private:
     }
 
     /// Makes the program and executor of a step ready, for the current capacity.
-    StepPrograms::Step prepared(int64_t step) {
+    StepPrograms::Step prepare(int64_t step) {
         const StepPrograms::Step now = steps_.at(step, capacity_.now());
         saving_.guard(now);
         if (step == traced_step_) {
@@ -225,14 +223,21 @@ private:
         return now;
     }
 
-    /// Runs a step: again, with the same batch and a larger capacity, while it overflows. Returns what ran last.
-    StepPrograms::Step ran(int64_t step, const StepPrograms::Step& now, std::byte* batch, const StopVote& vote) {
-        session_.at("step");
-        now.feed.set_step(run_.seed, step, batch);
-        now.feed.set_status(vote.mine(saving_.status(), saving_.time_left()), batch);
-        now.executor.run(batch, now.results.data());
-        tell_capture(now.executor);
-        return overflows(step, now) ? ran(step, prepared(step), batch, vote) : now;
+    /// Runs a step, and while it overflows runs it again with the same batch and a larger capacity. `first`: the
+    /// program of its first run. Returns the program that ran last.
+    StepPrograms::Step run_until_it_fits(int64_t step, const StepPrograms::Step& first, std::byte* batch,
+                                         const StopVote& vote) {
+        std::optional<StepPrograms::Step> larger;  // not assigned: it has references
+        for (;;) {
+            const StepPrograms::Step& now = larger ? *larger : first;
+            session_.at("step");
+            now.feed.set_step(run_.seed, step, batch);
+            now.feed.set_status(vote.mine(saving_.status(), saving_.time_left()), batch);
+            now.executor.run(batch, now.results.data());
+            tell_capture(now.executor);
+            if (!overflows(step, now)) return now;
+            larger.emplace(prepare(step));
+        }
     }
 
     /// Whether the step that ran overflowed, so that it changed nothing and runs again. All ranks find the same.
@@ -250,7 +255,7 @@ private:
             capacity_.fitted(now.results.scalar(below_name) <= 0);
         else if (std::isfinite(now.results.scalar("loss_sum")))  // otherwise end_step says so
             throw_overflow(step, now);
-        state_.set_capacity(capacity_.kept());
+        state_.set_capacity(capacity_.saved());
         return false;
     }
 
@@ -258,11 +263,18 @@ private:
         const std::string largest = largest_load(session_, now.executor);
         const std::string save = saving_.finish_too();
         session_.at("capacity");
-        throw Error(fmt::format("step {}: the step overflows the largest capacity, {:g}{}{}; the update is not made; "
+        throw Error(fmt::format("step {} overflows the largest capacity, {:g}{}{}; no param was changed; "
                                 "checkpoints before it are intact{}\n"
                                 "  declare a larger capacity (o.capacity; `largest` of nn.moe), or balance the loads",
                                 step, step_capacity_, largest.empty() ? "" : ": ", largest, save),
                     Fault::failed);
+    }
+
+    std::string capacity_text() const {
+        const int64_t again = capacity_.again();
+        if (again == 0) return fmt::format("capacity {:g}; no step overflowed", capacity_.now());
+        return fmt::format("capacity {:g}; {} so far of steps that overflowed a smaller capacity", capacity_.now(),
+                           plural(again, "rerun"));
     }
 
     /// Mean step time of the current executor in seconds, without the executor's first step; 0: unknown.

@@ -346,14 +346,14 @@ void Search::find_edges(Found& found) const {
     const auto edge = [&](bool at, const std::string& text) {
         if (at) found.edges.push_back(text);
     };
-    const auto axis_edge = [&](const char* axis, int64_t size, int64_t most) {
+    const auto axis_edge = [&](const char* axis, const char* flag, int64_t size, int64_t most) {
         edge(space_.varies_mesh && size == most && space_.ranks > size,
-             fmt::format("{0} = {1} is the largest value searched (--most-{0})", axis, size));
+             fmt::format("{} = {} is the largest value searched ({})", axis, size, flag));
     };
-    axis_edge("tp", best.tp, space_.most_tp);
-    if (best.pp > 1) axis_edge("pp", best.pp, space_.most_pp);
-    if (best.cp > 1) axis_edge("cp", best.cp, space_.most_cp);
-    if (best.ep > 1 && space_.most_ep < space_.experts) axis_edge("ep", best.ep, space_.most_ep);
+    axis_edge("tp", "--most-tp", best.tp, space_.most_tp);
+    if (best.pp > 1) axis_edge("pp", "--most-pp", best.pp, space_.most_pp);
+    if (best.cp > 1) axis_edge("cp", "--most-cp", best.cp, space_.most_cp);
+    if (best.ep > 1 && space_.most_ep < space_.experts) axis_edge("ep", "--max-ep", best.ep, space_.most_ep);
     edge(space_.varies_samples && best.samples == most_samples,
          fmt::format("micro-batches of {} samples are the largest searched", best.samples));
     edge(space_.varies_schedule && best.pp > 1 && best.chunks == most_chunks,

@@ -5,12 +5,12 @@
 
 namespace orrery {
 
-/// A plan of which the GEMMs of experts have as many rows as a given load fills. It serves only for prices.
+/// A plan for prices alone: GEMMs of experts have only the rows that a given load fills.
 struct ExpertLoads {
     Plan plan;
     int64_t launches = 0;  ///< number of launches of these GEMMs, in one pass over all streams
     double slots = 1;      ///< fraction of the slots that the load fills; the mean over launches
-    double dropped = 0;    ///< fraction of the choices of so busy an expert that find no slot; the mean over launches
+    double dropped = 0;    ///< fraction of an expert's tokens that find no slot; the mean over launches
 };
 
 /// Gives each expert `times` the mean load. Ranks that wait for each other in all-to-alls wait for the busiest, so this

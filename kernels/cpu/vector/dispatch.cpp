@@ -6,8 +6,6 @@ namespace orrery::kernels::cpu::ORRERY_ISA {
 
 namespace {
 
-i64 at_most(i64 a, i64 b) { return a < b ? a : b; }
-
 /// Experts begin .. end-1 of one group. A thread reads all ids of the group and writes the slots of its experts'
 /// choices alone; the thread with expert 0 also writes those of ids that are of no expert.
 struct OwnedExperts {
@@ -70,7 +68,7 @@ struct OwnedExperts {
 void assign_slots(Context& c, const Slots& s, const std::int32_t* ids, In weights, std::int32_t* slots,
                   std::int32_t* load) {
     const i64 n = s.chosen(), all = s.groups * s.experts;
-    const int parts = parts_of(c.threads(), at_most(s.groups * n, all * grain), grain);
+    const int parts = parts_of(c.threads(), smaller(s.groups * n, all * grain), grain);
     const bool ranks = weights.data != nullptr;
     const i64 words = s.experts * (ranks ? 2 : 1) + (ranks ? n : 0);  // of one thread
     auto* const memory = static_cast<std::uint64_t*>(c.scratch(parts * words * 8));
@@ -80,7 +78,7 @@ void assign_slots(Context& c, const Slots& s, const std::int32_t* ids, In weight
         std::uint64_t* const smallest = ranks ? memory + part * words + s.experts : nullptr;
         for (i64 first = cut(all, parts, part, 1), end = 0; first < last; first = end) {
             const i64 group = first / s.experts, from = group * s.experts;
-            end = at_most(last, from + s.experts);
+            end = smaller(last, from + s.experts);
             const OwnedExperts own{s, ids + group * n, weights, group, first - from, end - from};
             own.count(load + from);
             if (ranks) own.rank(load + from, next, smallest + s.experts, smallest);
@@ -115,7 +113,7 @@ void dispatch(Context& c, const Slots& s, In x, const std::int32_t* slots, In we
     parallel(c.threads(), all, 1 + grain / (s.cols + 1), 1, [&](i64 begin, i64 end) {
         for (i64 at = begin, stop = 0; at < end; at = stop) {
             const i64 group = at / held, from = group * held;
-            stop = at_most(end, from + held);
+            stop = smaller(end, from + held);
             for (i64 slot = at; slot < stop; ++slot) first[slot] = -1;
             for (i64 choice = n; choice-- > 0;) {
                 const i64 slot = s.local(slots[group * n + choice]);
@@ -128,7 +126,7 @@ void dispatch(Context& c, const Slots& s, In x, const std::int32_t* slots, In we
         for (i64 slot = begin; slot < end; ++slot) {
             const i64 group = slot / held;
             for (i64 i = 0; i < s.cols; i += tile) {
-                const i64 size = at_most(s.cols - i, tile);
+                const i64 size = smaller(s.cols - i, tile);
                 float* const sum = target(y, slot * s.cols + i, to);
                 if (first[slot] < 0) zero(sum, size);
                 for (i64 choice = first[slot]; choice >= 0; choice = later[group * n + choice]) {
@@ -148,7 +146,7 @@ void combine(Context& c, const Slots& s, In y, const std::int32_t* slots, In wei
         for (i64 row = begin; row < end; ++row) {
             const i64 group = row / s.tokens;
             for (i64 i = 0; i < s.cols; i += tile) {
-                const i64 size = at_most(s.cols - i, tile);
+                const i64 size = smaller(s.cols - i, tile);
                 float* const sum = target(x, row * s.cols + i, to);
                 bool empty = true;
                 for (i64 choice = row * s.choices; choice < (row + 1) * s.choices; ++choice) {
@@ -173,7 +171,7 @@ void slot_dots(Context& c, const Slots& s, In y, In x, const std::int32_t* slots
             const i64 from = (row / s.tokens * s.held() + slot) * s.cols;
             float sum = 0;
             for (i64 i = 0; i < s.cols && slot >= 0; i += tile) {
-                const i64 size = at_most(s.cols - i, tile);
+                const i64 size = smaller(s.cols - i, tile);
                 sum += sum_map(
                     size, [](Vec a, Vec b) { return a * b; }, fetch(y, from + i, size, buffers[0]),
                     fetch(x, row * s.cols + i, size, buffers[1]));

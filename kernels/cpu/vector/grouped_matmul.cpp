@@ -11,7 +11,6 @@ namespace orrery::kernels::cpu::ORRERY_ISA {
 
 namespace {
 
-ORRERY_INLINE i64 smaller(i64 a, i64 b) { return a < b ? a : b; }
 ORRERY_INLINE i64 within(i64 x, i64 least, i64 most) { return x < least ? least : smaller(x, most); }
 
 /// Max rows that are copied together, and max rows of a product of 16-bit operands in place.
@@ -28,15 +27,14 @@ struct Grouped {
     Products by;
     bool gradient;
 
-    /// oneDNN makes a 16-bit product for each number of rows, so numbers are rounded up, by zeros: to 16, 32, or
-    /// multiples of 64.
+    /// oneDNN makes a kernel for each M, so M is padded with zero rows to 16, 32 or a multiple of 64.
     i64 unit() const { return by == Products::native && has_native(first.type) ? 64 : 1; }
     i64 padded(i64 rows) const {
         const i64 few = rows <= 16 ? 16 : 32;
         return unit() == 1 || rows > few ? rounded(rows, unit()) : few;
     }
     bool copies() const { return s.groups > 1 || unit() > 1; }
-    /// From so many rows of one group on, they are a product of their own, in place.
+    /// Min rows of one group that are multiplied in place, as a GEMM of their own.
     i64 large() const { return within(s.k * s.n / (s.k + s.n), 1, max_copied); }
     /// Elements of a row of the second copied operand: dy, or y on the way back.
     Type other() const { return gradient ? second.type : result.type; }
@@ -215,18 +213,19 @@ void run_dw(const Grouped& call, const ExpertRows* groups, i64 e, i64 m_begin, i
     if (call.sums()) put_sums(dw, m_begin * s.n, (m_end - m_begin) * s.n, sums + m_begin * s.n, s.accumulate);
 }
 
-/// The rows of dw[e] before `position`, of the work of all experts: rows k for each. `before`: that of earlier ones.
+/// The work on all experts is a range: rows x k for each expert, in order. Returns the number of rows of dw[e] [k, n]
+/// before `position` of that range; the expert's work begins at `before`.
 i64 rows_before(i64 position, i64 before, i64 rows, i64 k) {
     constexpr i64 unit = 16;
     if (position <= before) return 0;
     return position >= before + rows * k ? k : smaller(rounded((position - before) / rows, unit), k);
 }
 
-constexpr i64 worth = 1 << 20;  ///< multiply-adds that pay for a thread
+constexpr i64 min_flops_per_thread = 1 << 20;  ///< multiply-adds that pay for a thread
 
 void grouped_matmul(Context& c, const GroupedMatmul& s, In x, In w, const std::int32_t* counts, Out y) {
     const Grouped call{s, x, w, y, c.products(), false};
-    const int parts = parts_of(c.threads(), s.rows() * s.k * s.n, worth);
+    const int parts = parts_of(c.threads(), s.rows() * s.k * s.n, min_flops_per_thread);
     const i64 floats = call.floats();
     float* const scratch = static_cast<float*>(c.scratch((call.list_floats() + parts * floats) * 4));
     auto* const list = reinterpret_cast<ExpertRows*>(scratch);
@@ -240,7 +239,7 @@ void grouped_matmul(Context& c, const GroupedMatmul& s, In x, In w, const std::i
 
 void grouped_matmul_dw(Context& c, const GroupedMatmul& s, In x, In dy, const std::int32_t* counts, Out dw) {
     const Grouped call{s, x, dy, dw, c.products(), true};
-    const int parts = parts_of(c.threads(), s.rows() * s.k * s.n, worth);
+    const int parts = parts_of(c.threads(), s.rows() * s.k * s.n, min_flops_per_thread);
     const i64 floats = call.floats();
     float* const scratch = static_cast<float*>(c.scratch((call.list_floats() + parts * floats) * 4));
     auto* const list = reinterpret_cast<ExpertRows*>(scratch);

@@ -11,8 +11,6 @@ namespace orrery::kernels::cpu::ORRERY_ISA {
 
 namespace {
 
-ORRERY_INLINE i64 smaller(i64 a, i64 b) { return a < b ? a : b; }
-
 /// Rows and columns of a block, and the depth of the contracted dim that it takes at once.
 constexpr i64 block_m = 512, block_n = 768, block_k = 1024;
 

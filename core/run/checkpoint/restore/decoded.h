@@ -1,3 +1,10 @@
+// Tensors of published files, decoded to a floating-point type. A tensor X may be stored as
+// - X, of a floating-point type;
+// - X of F8_E4M3 [rows, columns] and X_scale_inv, F32 [ceil(rows / 128), ceil(columns / 128)]: each block of 128 x 128
+//   elements is multiplied by its scale (DeepSeek-V3);
+// - X_blocks, U8 [.., rows, G, 16] and X_scales, U8 [.., rows, G], in MXFP4 (OCP Microscaling Formats 1.0): 16 bytes
+//   are 32 elements e2m1, the low half of a byte first, times 2^(scale - 127). X is [.., 32 G, rows], with the last
+//   two dims transposed, as gpt-oss names it. Reads as bf16, which holds each value.
 #pragma once
 #include <span>
 #include <string>
@@ -7,14 +14,7 @@
 
 namespace orrery {
 
-/// Tensors of published files as a model computes with them. A tensor X may be stored as
-/// - X, of a floating-point type;
-/// - X of F8_E4M3 [rows, columns] and X_scale_inv, F32 [ceil(rows / 128), ceil(columns / 128)]: each block of 128 x 128
-///   elements is multiplied by its scale (DeepSeek-V3);
-/// - X_blocks, U8 [.., rows, G, 16] and X_scales, U8 [.., rows, G], in MXFP4 (OCP Microscaling Formats 1.0): 16 bytes
-///   are 32 elements e2m1, the low half of a byte first, times 2^(scale - 127). X is [.., 32 G, rows], with the last
-///   two dims transposed, as gpt-oss names it. Reads as bf16, which holds each value.
-/// Returns the names of the stored tensors; empty if the files lack X.
+/// Returns the names of the stored tensors of a tensor X; empty if the files lack X.
 std::vector<std::string> stored_names_of(const WeightFiles& files, const std::string& tensor);
 
 /// Returns the type of a tensor. Throws Error that names file and tensor if a scale is missing or does not fit, if the

@@ -86,7 +86,7 @@ std::string kind_of(const std::string& tensor) {
     return join(parts, ".");
 }
 
-/// Reads a block of a tensor at `offset`, as f32; of each `stride` elements along the source's dim one.
+/// Reads a block as f32; along the source's dim only every stride-th element.
 std::vector<float> read_every(const WeightFiles& files, const std::string& tensor, const WeightSource& source,
                               Shape offset, const Shape& shape) {
     if (source.stride == 1) return read_decoded(files, tensor, offset, shape);

@@ -59,10 +59,10 @@ LossJudge::Kept judged_before(const Json& host) {
 }
 
 /// The choice of capacities that a manifest stores; nullopt: its run had none.
-std::optional<CapacityChoice::Kept> capacity_in(const Json& host) {
+std::optional<CapacityChoice::Saved> capacity_in(const Json& host) {
     if (!host.contains("capacity") || !host["capacity"].is_number()) return std::nullopt;
     const auto count = [&](const char* key) { return std::max<int64_t>(0, integer_of(host, key)); };
-    return CapacityChoice::Kept{number_of(host, "capacity"), count("capacity_unneeded"), count("again")};
+    return CapacityChoice::Saved{number_of(host, "capacity"), count("capacity_unneeded"), count("again")};
 }
 
 /// Names the checkpoint's params that the program lacks; "" if there are none, or for older checkpoints. Loading params

@@ -50,7 +50,7 @@ public:
         int64_t step = 0;                     ///< step that was loaded; 0: fresh weights were drawn
         std::vector<std::string> said;        ///< messages: skipped steps and why, foreign entries of the store
         std::optional<BitSources> bits = {};  ///< what affects last bits in the run that saved it; nullopt: unknown
-        std::optional<CapacityChoice::Kept> capacity = {};  ///< nullopt: the run that saved it had no capacities
+        std::optional<CapacityChoice::Saved> capacity = {};  ///< nullopt: the run that saved it had no capacities
     };
     /// Loads the newest checkpoint that is neither damaged nor suspect. Draws fresh weights if there are no
     /// checkpoints. Throws Error naming the difference if the checkpoint is of another model, seed or data file. `from`
@@ -60,7 +60,7 @@ public:
     /// Loads only the params, for sampling. Throws Error if there is no checkpoint.
     Resumed load_params();
     /// Sets the choice of capacities after the current step, which later saves store.
-    void set_capacity(const CapacityChoice::Kept& capacity) { capacity_ = capacity; }
+    void set_capacity(const CapacityChoice::Saved& capacity) { capacity_ = capacity; }
     /// Saves a checkpoint of the step, reads it back and retires older ones. `samples`: number drawn so far; `loss`:
     /// the step's loss; `eval_loss`: loss of this state on held-out data, for retention. Throws Error without saving if
     /// the state has diverged. Returns messages.
@@ -137,7 +137,7 @@ private:
     CheckpointStore& store_;
     std::unique_ptr<Saver> saver_;  ///< the objects that a save uses; nullptr while the save thread uses them
     LossJudge judge_;
-    std::optional<CapacityChoice::Kept> capacity_;
+    std::optional<CapacityChoice::Saved> capacity_;
     int64_t from_ = -1;  ///< the last --from-step of this run, or of a run that it resumes; -1: none
     std::vector<std::vector<std::byte>> staging_;  ///< host copies of values if the host cannot read device memory
     int64_t begun_ = -1;                           ///< step of the save whose result was not returned yet; -1: none
