@@ -217,7 +217,7 @@ simulate "${moe[@]}" --imbalance 4 |
     grep -q "^imbalance   4 times the mean load fills 100.0 % of an expert's slots, 49.9 % of its tokens find none" ||
     fail "the load is not reported"
 # The step has the smallest capacity, the memory is that of the largest.
-again=("${moe[@]}" --set 'script.overflow="again"' --set script.capacity=1.0 --set script.largest=3.0)
+again=("${moe[@]}" --set 'script.overflow="again"' --set script.capacity=1.0 --set script.max_capacity=3.0)
 simulate "${again[@]}" --json > again.json || fail "no forecast of several capacities"
 simulate "${moe[@]}" --set script.capacity=3.0 --json > all.json || fail "no forecast of the largest capacity"
 less "$(value step_s again.json)" "$(value step_s full.json)" && [ "$(value capacity again.json)" = 1.0 ] ||
