@@ -244,4 +244,5 @@ plan "${moe[@]}" --keep mesh,schedule,recompute,sequence,samples,zero --set mesh
     fail "no plan with a load of experts"
 grep -q "^times assume that each expert of the busiest rank has 2 times the mean load" busy.txt ||
     fail "plan does not print --imbalance"
+refused 2 "--max-ep 2: there is no ep to search" plan --max-ep 2
 refused 2 "mesh.ep = 2: the search cannot vary it" plan --set mesh.ep=2 --set mesh.dp=1
