@@ -217,7 +217,7 @@ simulate "${moe[@]}" --imbalance 4 |
     grep -q "^imbalance   4 times the mean load fills 100.0 % of an expert's slots, 49.9 % of its tokens find none" ||
     fail "the load is not reported"
 # The step has the smallest capacity, the memory is that of the largest.
-again=("${moe[@]}" --set 'script.overflow="again"' --set script.capacity=1.0 --set script.largest=3.0)
+again=("${moe[@]}" --set 'script.overflow="again"' --set script.capacity=1.0 --set script.max_capacity=3.0)
 simulate "${again[@]}" --json > again.json || fail "no forecast of several capacities"
 simulate "${moe[@]}" --set script.capacity=3.0 --json > all.json || fail "no forecast of the largest capacity"
 less "$(value step_s again.json)" "$(value step_s full.json)" && [ "$(value capacity again.json)" = 1.0 ] ||
@@ -243,4 +243,5 @@ plan "${moe[@]}" --keep schedule,recompute,sequence,samples,zero --most-pp 1 --m
 grep -q "^ *step s .* dp   ep   cp" busy.txt || fail "the plan's table has no ep"
 grep -q "^times assume that each expert of the busiest rank has 2 times the mean load" busy.txt ||
     fail "plan does not print --imbalance"
+refused 2 "--max-ep 2: there is no ep to search" plan --max-ep 2
 refused 2 "mesh.ep = 2: the search cannot vary it" plan --set mesh.ep=2 --set mesh.dp=1

@@ -145,6 +145,12 @@ FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Sit
             fmt::format("mesh.ep = {}: the search cannot vary it, because the script does not declare expert_axes = "
                         "\"ep\", or the model has no experts\n  remove mesh.ep, or give --keep mesh",
                         ep));
+    if (command.most_ep > 0 && space.experts == 0)
+        throw Error(
+            fmt::format("--max-ep {}: there is no ep to search, because the script does not declare expert_axes = "
+                        "\"ep\", or the model has no experts\n  leave --max-ep out",
+                        command.most_ep),
+            Fault::usage);
     space.most_ep = command.most_ep > 0 ? command.most_ep : std::max<int64_t>(1, space.experts);
     require_tp(space, command.simulate.tp_chunks);
     site.describe(space);
