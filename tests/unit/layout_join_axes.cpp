@@ -1,5 +1,7 @@
-// All-reduces over several axes: which become one message, what it sends, and why others stay apart.
+// All-reduces and all-to-alls over several axes: which become one message, what it sends, and why others stay apart.
 #include "compile/passes/join_axes.h"
+
+#include <fmt/format.h>
 
 #include <catch2/catch.hpp>
 
@@ -37,6 +39,37 @@ std::map<std::string, int> messages(const Plan& plan) {
     for (const Instruction& i : plan.classes.front().stream)
         if (i.axis != none) ++counts[std::string(name_of(i.opcode)) + " " + plan.mesh.axis(i.axis).name];
     return counts;
+}
+
+/// The axes of all-to-alls: "cp dp".
+std::string exchanges(const Plan& plan) {
+    const std::string_view kind = "all_to_all ";
+    std::string text;
+    for (const auto& [message, count] : messages(plan))
+        if (message.starts_with(kind)) text += (text.empty() ? "" : " ") + message.substr(kind.size());
+    return text;
+}
+
+/// x gain -> "before"; its square -> "after", which is weighed by place. Each axis splits a dim of the one and another
+/// dim of the other. The sizes differ, so that blocks in a wrong order cannot look right.
+struct Move {
+    const char* axis;
+    int from, to;
+};
+Program moved(const std::vector<Move>& moves) {
+    Model m;
+    const ValueId gain = m.param("gain", {24, 16}, {"one", "two"});
+    const ValueId x = m.op("mul", {m.input("x", {8, 24, 16}, {"batch", "one", "two"}), gain});
+    m.build.name(x, "before", {});
+    const ValueId y = m.op("square", {x});
+    m.build.name(y, "after", {});
+    for (const Move& move : moves) {
+        for (const char* value : {"x", "before"}) m.store(value, move.axis, Placement::split(move.from));
+        m.store("after", move.axis, Placement::split(move.to));
+    }
+    const ValueId z = m.op("mul", {y, m.param("weight", {24, 16}, {"one", "two"})});
+    m.train(m.op("sum", {z}, {{"dims", std::vector<int64_t>{0, 1, 2}}}));
+    return m.program;
 }
 
 int64_t bytes_sent(const Plan& plan) {
@@ -154,6 +187,51 @@ TEST_CASE("three axes of two transports: two share a message, the third has its 
     }
 }
 
+TEST_CASE("all-to-alls over two axes are one message, unless one axis enters the dim that the other leaves") {
+    const Mesh mesh({{"dp", 2}, {"cp", 2}});
+    const CompileOptions options = together(mesh);
+    const std::string one = "dp+cp", two = "cp dp";
+    struct Case {
+        std::vector<Move> moves;
+        std::string messages;
+        const char* why;
+    };
+    for (const auto& [moves, expected, why] :
+         {Case{{{"dp", 0, 2}, {"cp", 1, 2}}, one, ""}, Case{{{"dp", 0, 2}, {"cp", 0, 2}}, one, ""},
+          Case{{{"dp", 0, 1}, {"cp", 0, 2}}, one, ""},
+          Case{{{"cp", 0, 1}, {"dp", 1, 2}}, two, "axis dp leaves dim 1, axis cp enters it"},
+          Case{{{"cp", 1, 2}, {"dp", 0, 1}}, two, "axis cp leaves dim 1, axis dp enters it"}}) {
+        const Program program = moved(moves);
+        INFO(fmt::format("{} {} -> {}, {} {} -> {}", moves[0].axis, moves[0].from, moves[0].to, moves[1].axis,
+                         moves[1].from, moves[1].to));
+        const Lowered joined = compile(program, mesh, options), apart = compile(program, mesh);
+        CHECK(exchanges(apart.plan) == two);
+        CHECK(exchanges(joined.plan) == expected);
+        CHECK_THAT(apart_text(axes_apart(joined.plan.program, joined.plan.mesh, carriers_of(options))),
+                   Catch::Matchers::Contains(why));
+        CHECK(difference(run_steps(joined, 2).values, run_steps(apart, 2).values, 1e-5) == "");
+    }
+}
+
+TEST_CASE("three all-to-alls of two transports: neighbours share a message, the reason of the others is said") {
+    const Mesh mesh({{"dp", 2}, {"cp", 2}, {"ep", 2}});
+    const Program program = moved({{"dp", 0, 1}, {"cp", 0, 1}, {"ep", 0, 1}});  // ep leaves first, back dp
+    CompileOptions options = together(mesh);
+    CHECK(exchanges(compile(program, mesh, options).plan) == "dp+cp+ep");
+    const Lowered apart = compile(program, mesh);
+    for (const auto& [odd, expected] :
+         {std::pair("ep", "dp+cp ep"), std::pair("cp", "cp dp ep"), std::pair("dp", "cp+ep dp")}) {
+        INFO(odd);
+        options.transports = one_transport(mesh);
+        options.transports[odd] = "gloo";
+        const Lowered lowered = compile(program, mesh, options);
+        CHECK(exchanges(lowered.plan) == expected);
+        CHECK_THAT(apart_text(axes_apart(lowered.plan.program, lowered.plan.mesh, carriers_of(options))),
+                   Catch::Matchers::Contains(fmt::format("axis {} has ", odd)) && Catch::Matchers::Contains("gloo"));
+        CHECK(difference(run_steps(lowered, 1).values, run_steps(apart, 1).values, 1e-5) == "");
+    }
+}
+
 TEST_CASE("what keeps two axes apart is said") {
     const auto told = [](const Program& program, const Mesh& mesh, const CompileOptions& options) {
         const Lowered lowered = compile(program, mesh, options);
@@ -204,7 +282,23 @@ TEST_CASE("what keeps two axes apart is said") {
     const auto left = axes_apart(program, four, carriers);
     REQUIRE(left.size() == 1);
     CHECK(left[0].values == 1);
-    CHECK_THAT(left[0].why, Catch::Matchers::Contains("alone is needed as well"));
+    CHECK_THAT(left[0].why,
+               Catch::Matchers::Contains("the sum over ") && Catch::Matchers::Contains("alone is needed as well"));
+
+    // So is the exchange over one axis.
+    const Mesh grid({{"dp", 2}, {"cp", 2}});
+    Program moves = distribute(moved({{"dp", 0, 2}, {"cp", 1, 2}}), grid);
+    const auto first = std::find_if(moves.ops.begin(), moves.ops.end(),
+                                    [](const Op& op) { return collective_of(op) == Opcode::all_to_all; });
+    REQUIRE(first != moves.ops.end());
+    moves.results.push_back({"between", first->outputs[0]});
+    const AxisCarriers one_way{one_transport(grid), {}};
+    join_axes(moves, grid, one_way);
+    const auto remaining = axes_apart(moves, grid, one_way);
+    const auto exchange = std::find_if(remaining.begin(), remaining.end(),
+                                       [](const ApartAxes& entry) { return entry.then_kind == "all_to_all"; });
+    REQUIRE(exchange != remaining.end());
+    CHECK(exchange->why == fmt::format("the exchange over {} alone is needed as well", exchange->first));
 }
 
 TEST_CASE("what is never one message is said, too, also where it is packed") {

@@ -48,19 +48,43 @@ public:
         return same && axis_of(first) != axis_of(op) ? maker : none;
     }
 
-    /// The reason why two consecutive collectives cannot be one, whatever their transports are; "" if they can.
+    /// The reason why a collective cannot be one with an earlier one of its sequence, whatever their transports are; ""
+    /// if it can.
     std::string why_apart(const Op& first, const Op& then) const {
+        const bool moves = collective_of(then) == Opcode::all_to_all;
         if (readers_[then.inputs[0]] > 1)
-            return fmt::format("the sum over {} alone is needed as well", first.attributes.text("axis"));
+            return fmt::format("the {} over {} alone is needed as well", moves ? "exchange" : "sum",
+                               first.attributes.text("axis"));
         if (first.phase != then.phase) return "they belong to different phases";
         if (first.stage != then.stage) return "they belong to different stages";
         if (first.attributes.text("keep") != then.attributes.text("keep")) return "they are kept for different times";
-        return "";
+        return moves ? why_no_blocks(first, then) : "";
     }
 
     AxisId axis_of(const Op& op) const { return mesh_.over(op.attributes.text("axis")).value_or(none); }
 
 private:
+    /// The reason why two all-to-alls together do not exchange blocks: a rank's block is cut along the dims that the
+    /// axes enter, and it takes its place along the dims that they leave, so no dim may be both.
+    std::string why_no_blocks(const Op& first, const Op& then) const {
+        for (const AxisId one : mesh_.parts(axis_of(first)))
+            for (const AxisId other : mesh_.parts(axis_of(then))) {
+                if (one == other) return fmt::format("both move axis {}", mesh_.axis(one).name);
+                const auto [left, entered] = dims_of(first, one);
+                const auto [then_left, then_entered] = dims_of(then, other);
+                const bool follows = left == then_entered;
+                if (follows || entered == then_left)
+                    return fmt::format("axis {} leaves dim {}, axis {} enters it",
+                                       mesh_.axis(follows ? one : other).name, follows ? left : then_left,
+                                       mesh_.axis(follows ? other : one).name);
+            }
+        return "";
+    }
+    /// The dim that an axis splits before an all-to-all, and the one that it splits after it.
+    std::pair<int, int> dims_of(const Op& op, AxisId axis) const {
+        return {program_.value(op.inputs[0]).layout.at(axis).dim, program_.value(op.outputs[0]).layout.at(axis).dim};
+    }
+
     const Program& program_;
     const Mesh& mesh_;
     std::vector<int> readers_;
@@ -98,7 +122,7 @@ private:
             if (!Chains::joins(op)) continue;
             const OpId before = chains_.before(op);
             const auto known = before == none ? ends.end() : ends.find(before);
-            if (known == ends.end() || !chains_.why_apart(program_.op(before), op).empty()) {
+            if (known == ends.end() || !extends(all_[known->second], op)) {
                 ends[id] = all_.size();
                 all_.push_back({id});
                 continue;
@@ -110,14 +134,24 @@ private:
         }
     }
 
+    /// Whether a collective can continue a sequence. All-to-alls leave dims in this order alone, so that each of them
+    /// must fit all before it. All-reduces commute: `plan` groups those whose axes fit.
+    bool extends(const std::vector<OpId>& chain, const Op& op) const {
+        if (!chains_.why_apart(program_.op(chain.back()), op).empty()) return false;
+        if (collective_of(op) != Opcode::all_to_all) return true;
+        return std::all_of(chain.begin(), chain.end(), [&](OpId id) {
+            const Op& earlier = program_.op(id);
+            return why_apart(mesh_, carriers_, chains_.axis_of(earlier), chains_.axis_of(op)).empty() &&
+                   chains_.why_apart(earlier, op).empty();
+        });
+    }
+
     void plan(const std::vector<OpId>& chain) {
         if (chain.size() < 2) return;
         std::vector<AxisId> axes;
         for (const OpId id : chain) axes.push_back(chains_.axis_of(program_.op(id)));
         const std::vector<AxisId> joined = join_axes(mesh_, carriers_, axes);
         if (joined.size() == chain.size()) return;
-        const bool moves = collective_of(program_.op(chain.front())) == Opcode::all_to_all;
-        if (moves && joined.size() > 1) return;  // the axes leave their dims in this order alone
         std::vector<Op> ops;
         for (const AxisId axis : joined) ops.push_back(one(chain, axis));
         link(chain, joined, ops);

@@ -30,7 +30,9 @@ std::vector<AxisId> join_axes(const Mesh& mesh, const AxisCarriers& carriers, co
 ///     %7 = all_reduce %6 {axis=rep}  dp:P(sum) rep:R
 ///     %8 = all_reduce %7 {axis=dp}   dp:R rep:R        ->   %8 = all_reduce %6 {axis=rep+dp}  dp:R rep:R
 ///
-/// All-to-alls are joined the same way: each rank sends S (N-1)/N for S bytes of its block.
+/// All-to-alls are joined the same way: each rank sends S (N-1)/N for S bytes of its block. No dim may be left by one
+/// of their axes and entered by another, as then no block of a rank goes to another rank whole. Only neighbours are
+/// joined, since an axis leaves a dim after those that split it further.
 ///
 ///     %7 = all_to_all %6 {axis=cp,from=1,to=2}  dp:S(0) cp:S(2)
 ///     %8 = all_to_all %7 {axis=dp,from=0,to=2}  cp:S(2) dp:S(2)  ->  %8 = all_to_all %6 {axis=dp+cp}  cp:S(2) dp:S(2)

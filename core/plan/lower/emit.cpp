@@ -1,6 +1,7 @@
 #include "plan/lower/emit.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include "ir/op.h"
 
@@ -504,12 +505,16 @@ void Emitter::scatter(const Step& step, const Operand& in, const Operand& out) {
 }
 
 /// Moves axes from dims that they split to others: a member receives its block of the dims `to`, and joins blocks along
-/// the dims `from`. With axes of P and Q members, from dims 0 and 1 to dim 2:
+/// the dims `from`. No dim is both. With axes of P and Q members, from dims 0 and 1 to dim 2:
 /// [A, B, P Q L] -> [A, B, P, Q, L] -> [P, Q, A, B, L] -> exchanged -> [P, Q, A, B, L] -> [P A, Q B, L].
 void Emitter::exchange(const Step& step, const Operand& in, Underway& message) {
     const Op& op = program().op(step.op);
     const std::vector<AxisId>& axes = roles_.mesh.parts(roles_.axis(op));  // in the order of members
     const Layout &before = program().value(op.inputs[0]).layout, &after = program().value(op.outputs[0]).layout;
+    assert(std::none_of(axes.begin(), axes.end(), [&](AxisId left) {
+        return std::any_of(axes.begin(), axes.end(),
+                           [&](AxisId entered) { return before.at(left).dim == after.at(entered).dim; });
+    }));
     const Blocks cut(in.type.shape, after, axes, roles_.mesh);
     const Blocks whole(message.made.type.shape, before, axes, roles_.mesh);
     Operand sent = in;
