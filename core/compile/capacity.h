@@ -12,7 +12,7 @@ namespace orrery {
 /// of this capacity, and of the next smaller one. If the first is above 0, the step overflows: it changes no param or
 /// state, and runs again with a larger capacity.
 constexpr std::string_view overflow_name = "run.overflow", below_name = "run.overflow_below";
-/// The name of the value whose elements must fit (o.overflow): "layer1.moe.load" in scope layer1.moe, "load" outside of
+/// The name of the load that o.overflow declares: "layer1.moe.load" in scope layer1.moe, "load" outside of
 /// any, and with a number for the second of a scope and further ones: "layer1.moe.load2".
 std::string load_name(std::string_view scope, int number);
 /// The scope in such a name, "" outside of any; nullopt for other names.
