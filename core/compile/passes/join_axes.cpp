@@ -53,7 +53,7 @@ public:
     std::string why_apart(const Op& first, const Op& then) const {
         const bool moves = collective_of(then) == Opcode::all_to_all;
         if (readers_[then.inputs[0]] > 1)
-            return fmt::format("the {} over {} alone is needed as well", moves ? "exchange" : "sum",
+            return fmt::format("{} over {} alone is needed as well", moves ? "the exchange" : "the sum",
                                first.attributes.text("axis"));
         if (first.phase != then.phase) return "they belong to different phases";
         if (first.stage != then.stage) return "they belong to different stages";
@@ -135,7 +135,7 @@ private:
     }
 
     /// Whether a collective can continue a sequence. All-to-alls leave dims in this order alone, so that each of them
-    /// must fit all before it. All-reduces commute: `plan` groups those whose axes fit.
+    /// must fit all before it. All-reduces commute: `plan` groups those with axes that fit.
     bool extends(const std::vector<OpId>& chain, const Op& op) const {
         if (!chains_.why_apart(program_.op(chain.back()), op).empty()) return false;
         if (collective_of(op) != Opcode::all_to_all) return true;
