@@ -94,8 +94,9 @@ std::unique_ptr<Experiment> made(const std::string& model, const Cell& cell) {
     std::string mesh, script = fmt::format("model = \"{}\"\nlayers = 4\n", model);
     for (const char* axis : {"pp", "rep", "dp", "ep", "co", "cp", "tp"})
         for (const Part* p : cell.parts) {
-            const auto at = p->mesh.find(fmt::format("{} = ", axis));
-            if (at != std::string::npos) mesh += p->mesh.substr(at, p->mesh.find('\n', at) + 1 - at);
+            const std::string lines = "\n" + p->mesh;  // so that "ep = " is not found in "rep = "
+            const auto at = lines.find(fmt::format("\n{} = ", axis));
+            if (at != std::string::npos) mesh += lines.substr(at + 1, lines.find('\n', at + 1) - at);
         }
     int64_t tokens = 0, rows = 0;
     for (const Part* p : cell.parts)
