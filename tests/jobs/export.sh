@@ -169,7 +169,7 @@ mkdir empty_run && cp made/config.toml empty_run
 refused "no checkpoints" 'no checkpoint in empty_run/checkpoints' empty_run out
 
 # A table of one's own that says too little is refused before anything starts.
-sed 's/^program:weights(model:tensors())/local own = model:tensors() own.published = {} program:weights(own)/' \
+sed 's/^program:weights(tensors)/tensors.published = {} program:weights(tensors)/' \
     "$source_root/scripts/gpt.lua" > own.lua
 exits 2 own "$orrery" check own.lua --set data.path=text.txt --set train.sequences_per_step=4 --set train.steps=2 \
     --set data.tokens_per_sequence=32
