@@ -14,6 +14,7 @@ local declared = {
   overflow = { "drop", "experts: choices without a slot are dropped, or the step runs again with more slots",
                one_of = { "drop", "again" } },
   max_capacity = { 0.0, "experts with overflow = again: the largest capacity; 0: 2; experts / top_k holds everything" },
+  parts    = { 1, "experts: groups of tokens that a sequence is cut into; with mesh axis cp: a multiple of its size" },
   balance  = { "none", "experts: loss on uneven loads in a sequence, or by the loads of the last step",
                one_of = { "none", "sequence", "last_step" } },
   balance_coefficient = { 0.01, "experts with balance: factor of that loss" },
@@ -50,6 +51,8 @@ local packed = opt.documents or opt.order ~= "natural"        -- attention by do
 local more = { fused = opt.fused, dropout = opt.dropout > 0 and opt.dropout or nil, loss_tile = opt.loss_tile,
                capacity = opt.capacity ~= 0 and opt.capacity or nil,
                max_capacity = opt.max_capacity ~= 0 and opt.max_capacity or nil }
+if opt.parts ~= 1 then more.parts = opt.parts end
+if opt.experts < 0 then error(("script.experts = %d: expected a number of experts, or 0"):format(opt.experts)) end
 if opt.experts > 0 then more.experts, more.top_k = opt.experts, opt.top_k ~= 0 and opt.top_k or 2 end
 if opt.overflow == "again" then more.overflow = "again" end
 if opt.balance ~= "none" or opt.bias_rate > 0 or opt.z_loss > 0 then
@@ -63,7 +66,7 @@ if opt.top_k ~= 0 and opt.experts == 0 then
   error(("script.top_k = %d: %s\n  leave it out, or give script.experts to upcycle a dense model")
     :format(opt.top_k, said))
 end
-for _, key in ipairs { "capacity", "overflow", "balance", "bias_rate", "z_loss" } do
+for _, key in ipairs { "capacity", "overflow", "parts", "balance", "bias_rate", "z_loss" } do
   if not published.sizes.experts and opt[key] ~= declared[key][1] then
     error(("script.%s = %s: %s has no experts\n  leave it out"):format(key, opt[key], published.type))
   end
