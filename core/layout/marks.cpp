@@ -48,6 +48,13 @@ private:
             throw Error(mark.origin, fmt::format("cannot mark {} on axis {}: micro-batches split only the dim batch of "
                                                  "inputs; set train.microbatches instead",
                                                  describe(program_, mark.value), mark.axis));
+        const Pipeline& pipeline = program_.pipeline();
+        if (mark.axis == pipeline.axis && mark.placement.kind != Kind::replicate)
+            throw Error(mark.origin,
+                        fmt::format("cannot mark {} {} over {}={}: the pipeline ({}) uses this axis, and its ranks run "
+                                    "different layers\n  give the two strategies different axes of the mesh",
+                                    describe(program_, mark.value), mark.placement.text(), mark.axis, mesh_.size(*axis),
+                                    pipeline.origin.text()));
         const bool at_rest = value.role != Role::temporary;
         if (mark.placement.kind == Kind::partial && at_rest)
             throw Error(mark.origin,

@@ -59,6 +59,21 @@ TEST_CASE("micro-batches that do not divide the batch, and a mark on micro") {
                Contains("cannot mark") && Contains("micro"));
 }
 
+TEST_CASE("a mark over the axis of a pipeline") {
+    Model m = mlp(4, 4, 12);
+    m.program.pipeline({"pp", "1f1b", 1, {"pipeline", "strategy.lua", 2, 0}});
+    m.program.stage("", 0, {});
+    Program other = m.program;
+    m.store("up.w", "pp", S(1), "expert");
+    CHECK_THAT(refusal(m.program, Mesh({{"pp", 2}})), Contains("expert, strategy.lua:1: cannot mark up.w") &&
+                                                          Contains("S(1) over pp=2: the pipeline (pipeline, "
+                                                                   "strategy.lua:2) uses this axis") &&
+                                                          Contains("give the two strategies different axes"));
+    CHECK(refusal(m.program, Mesh({{"pp", 1}})).empty());
+    other.store(0, "pp", R, {"other", "strategy.lua", 3, 0});
+    CHECK_THAT(refusal(other, Mesh({{"pp", 2}})), !Contains("uses this axis"));
+}
+
 TEST_CASE("heads that the axis does not divide are named where the reshape makes them") {
     Model m = block(4, 4, 3, 4, 12, false);
     m.split_names({{"heads", "tp"}});

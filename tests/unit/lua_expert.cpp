@@ -62,6 +62,17 @@ TEST_CASE("expert strategy: the Lua form gives the identical program") {
     }
 }
 
+TEST_CASE("expert strategy: the axis of a pipeline is refused, in C++ and in Lua") {
+    for (const std::string kind : {"strategy", "strategies"}) {
+        const auto all =
+            made("pp = 2", "o.strategy.pipeline { ends = true }, s.expert { axes = { 'pp' } }", kind, "mixtral");
+        CHECK_THROWS_WITH(distribute(all->train(), all->mesh),
+                          Catch::Contains("expert, a.lua:6: cannot mark") &&
+                              Catch::Contains("over pp=2: the pipeline") &&
+                              Catch::Contains("give the two strategies different axes"));
+    }
+}
+
 TEST_CASE("expert strategy: slabs move by all-to-alls, and nothing else moves over its axis but sums") {
     const std::string data = "o.strategy.data { axis = { 'dp', 'ep' } }";
     const auto all = made("dp = 2\nep = 2", "o.strategy.expert {}, " + data, "strategy");
