@@ -12,6 +12,7 @@ std::string load_name(std::string_view scope, int number) {
 
 std::optional<std::string_view> load_scope(std::string_view name) {
     constexpr std::string_view last = "load";
+    if (name.ends_with(above_ending)) name.remove_suffix(above_ending.size());
     name = name.substr(0, name.find_last_not_of("0123456789") + 1);
     if (name == last) return "";
     if (!name.ends_with(".load")) return std::nullopt;

@@ -15,7 +15,9 @@ constexpr std::string_view overflow_name = "run.overflow", below_name = "run.ove
 /// The name of the load that o.overflow declares: "layer1.moe.load" in scope layer1.moe, "load" outside of
 /// any, and with a number for the second of a scope and further ones: "layer1.moe.load2".
 std::string load_name(std::string_view scope, int number);
-/// The scope in such a name, "" outside of any; nullopt for other names.
+/// Ends the name of the load minus its limit: "layer1.moe.load.above".
+constexpr std::string_view above_ending = ".above";
+/// The scope in a name of either kind, "" outside of any; nullopt for other names.
 std::optional<std::string_view> load_scope(std::string_view name);
 
 /// Chooses the capacity of each step of a run: the smallest that was large enough lately. Every rank has one, and they

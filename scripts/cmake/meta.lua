@@ -543,8 +543,9 @@ function orrery.step() end
 ---@return boolean
 function orrery.training() end
 --- Declares sizes that the model can have, ascending, and returns the one of the program that is traced: a train step
---- is compiled for each of them before the run. All calls give the same list. Evaluation and sampling have the largest.
---- A train step with sizes must call o.overflow, which alone makes them larger.
+--- is compiled for each of them before the run. Evaluation and sampling have the largest. A train step with sizes must
+--- call o.overflow, which alone makes them larger. Calls with different lists: a step is compiled for each size of any
+--- list, and a call returns the next larger size of its own list, or the last.
 ---@param sizes number[]
 ---@return number
 function orrery.capacity(sizes) end
@@ -554,7 +555,8 @@ function orrery.capacity(sizes) end
 --- If the largest one overflows, the run fails and names scope, element and load. Only where o.training() is true.
 ---@param load Value
 ---@param limit fun(capacity: number): number
-function orrery.overflow(load, limit) end
+---@param sizes? number[]   the list that o.capacity was given; needed where the program has several
+function orrery.overflow(load, limit, sizes) end
 --- Declares a number in addition to the loss, in the function given to o.trace or one that it calls: metrics.jsonl has
 --- sum / count in the line of each step, and as eval_NAME in that of each evaluation. Both are f32 scalars, added up
 --- over micro-batches, ranks and batches as the loss and its count are. Without a count, `sum` is an f32 scalar or list

@@ -16,8 +16,8 @@ local defaults = { loss = "none", coefficient = 0.01, groups = 0, z = 0.0, rate 
 local losses = { none = true, sequence = true, groups = true, last_step = true }
 
 --- The options with their defaults; throws for those of nn.moe's `balance` that are wrong.
-local function checked(given, batch)
-  local c = {}
+local function checked(given, x)
+  local c, batch, seq = {}, x.shape[1], x.shape[2]
   for key, default in pairs(defaults) do c[key] = default end
   for key, value in pairs(given) do
     if defaults[key] == nil then
@@ -31,6 +31,16 @@ local function checked(given, batch)
   for _, key in ipairs { "coefficient", "z", "rate" } do
     local _, problem = numbers.number(key, c[key], 0)
     if problem then fail("%s", problem) end
+  end
+  if c.loss ~= "groups" and c.groups ~= 0 then
+    fail("groups = %s: only loss = \"groups\" has groups of sequences\n  leave it out", tostring(c.groups))
+  end
+  if c.loss == "none" and c.coefficient ~= defaults.coefficient then
+    fail("coefficient = %g: it multiplies the loss, and there is none\n  leave it out, or choose a loss", c.coefficient)
+  end
+  local targets = c.targets and c.targets.shape
+  if targets and not (#targets == 2 and targets[1] == batch and targets[2] == seq) then
+    fail("targets: %s has another shape than the tokens, [%d, %d]", tostring(c.targets), batch, seq)
   end
   if c.loss == "groups" and native.training() then
     if math.type(c.groups) ~= "integer" or c.groups < 1 or batch % c.groups ~= 0 then
@@ -125,11 +135,12 @@ local function z_loss(route, c)
   return sum_of_counted((lse * lse):sum { dims = { last } }, c) * c.z
 end
 
---- Begins the balance of a mixture of E experts with the options of nn.moe's `balance`: returns end_of(route), which
--- adds the losses to the route, and the bias of DeepSeek-V3 (Liu et al. 2024), [E], or nil: an expert with a load above
--- the mean becomes `rate` less likely to be chosen in the next step, one with a load below it `rate` more likely.
-function balance.begin(given, experts, batch)
-  local c = checked(given, batch)
+--- Begins the balance of a mixture of E experts of x [B, T, C] with the options of nn.moe's `balance`: returns
+-- end_of(route), which adds the losses to the route, and the bias of DeepSeek-V3 (Liu et al. 2024), [E], or nil: an
+-- expert with a load above the mean becomes `rate` less likely to be chosen in the next step, one with a load below it
+-- `rate` more likely.
+function balance.begin(given, experts, x)
+  local c = checked(given, x)
   local bias = c.rate > 0 and native.state { name = "gate.correction", shape = { { "router", experts } } } or nil
   return function(route)
     if not native.training() then return end
@@ -139,17 +150,39 @@ function balance.begin(given, experts, batch)
       local down = mean:less(load):select(native.constant(-c.rate), none)
       bias:next(bias + load:less(mean):select(native.constant(c.rate), down))
     end
-    if c.loss ~= "none" then
-      route.balance_loss = (c.loss == "last_step" and of_last_step or of_groups)(route, c)
+    local function add(name, value)
+      native.loss_term(value, name, "give its route to nn.balanced, and return the loss that nn.balanced returns")
+      route[name] = value
     end
-    if c.z > 0 then route.z_loss = z_loss(route, c) end
+    if c.loss ~= "none" then add("balance_loss", (c.loss == "last_step" and of_last_step or of_groups)(route, c)) end
+    if c.z > 0 then add("z_loss", z_loss(route, c)) end
   end, bias
+end
+
+local closed = setmetatable({}, { __mode = "k" })                       -- routes that were given to balance.close
+
+--- Throws unless `routes` is a list of routes, none of which was given before.
+local function check_routes(routes)
+  if type(routes) ~= "table" or (next(routes) ~= nil and #routes == 0) then
+    native.fail("nn.balanced: a list of routes expected, as in nn.balanced({ route }, loss, count)")
+  end
+  for i, route in ipairs(routes) do
+    if type(route) ~= "table" or not route.load then
+      native.fail(("nn.balanced: entry %d of routes is not a route, the second result of nn.moe"):format(i))
+    end
+    if closed[route] then
+      native.fail(("nn.balanced: entry %d of routes was given before, and its losses would count twice\n  call "
+        .. "nn.balanced once, with each route once"):format(i))
+    end
+    closed[route] = true
+  end
 end
 
 --- The sum of the losses with those of its routes, a list in the order of layers. Reports balance_loss and z_loss per
 -- target; expert_load, the largest load of each layer divided by its mean; expert_drop, the share of its choices that
 -- found no slot. Evaluations have none of these losses and reports.
 function balance.close(routes, loss, count)
+  check_routes(routes)
   if not native.training() then return loss end
   for _, name in ipairs { "balance_loss", "z_loss" } do
     local sum

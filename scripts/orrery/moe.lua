@@ -4,6 +4,7 @@
 -- S slots of an expert in a group, M mlp. `...` is B, or B, P where a sequence has several parts.
 local native = require "orrery.native"
 local balance = require "orrery.balance"
+local numbers = require "orrery.numbers"
 
 local moe = {}
 
@@ -29,6 +30,17 @@ local function checked(x, given)
               scores = "softmax", first = "scores", scale = 1.0, groups = 1 }
   for name, value in pairs(given) do c[name] = value end
   for _, key in ipairs { "experts", "top_k", "mlp", "parts", "groups" } do whole(key, c[key], 1) end
+  if c.shared ~= nil then whole("shared", c.shared, 1) end
+  for _, key in ipairs { "renormalise", "router_bias", "shared_gate", "bias" } do  -- 0 and "false" are true in Lua
+    if type(c[key] or false) ~= "boolean" then fail("%s = %s: expected true or false", key, tostring(c[key])) end
+  end
+  for _, key in ipairs { "scale", "limit", "capacity", "max_capacity" } do
+    local value = c[key]
+    if value ~= nil and not numbers.positive(key, value) then
+      fail("%s = %s: expected a number above 0", key, tostring(value))
+    end
+  end
+  if type(c.balance or {}) ~= "table" then fail("balance = %s: expected a table of options", tostring(c.balance)) end
   one_of("overflow", c.overflow, { "drop", "again" })
   one_of("drop", c.drop, { "position", "weight" })
   one_of("scores", c.scores, { "softmax", "sigmoid" })
@@ -51,20 +63,14 @@ local function checked(x, given)
   if c.top_k > reached then
     fail("top_k = %d is more than the %d experts of %d groups: raise top_groups", c.top_k, reached, c.top_groups)
   end
-  for _, key in ipairs { "capacity", "max_capacity" } do
-    local value = c[key]
-    if value ~= nil and not (type(value) == "number" and value > 0 and value < math.huge) then
-      fail("%s = %s: expected a number above 0", key, tostring(value))
-    end
-  end
   if c.max_capacity and c.overflow ~= "again" then
     fail("max_capacity = %g: only overflow = \"again\" has several capacities", c.max_capacity)
   end
   if c.max_capacity and c.max_capacity < c.capacity then
     fail("max_capacity = %g is below capacity = %g", c.max_capacity, c.capacity)
   end
-  if c.limit and not (type(c.limit) == "number" and c.limit > 0) then
-    fail("limit = %s: expected a number above 0", tostring(c.limit))
+  if c.drop ~= "position" and c.overflow == "again" then
+    fail("drop = \"%s\": nothing is dropped with overflow = \"again\"\n  leave it out", c.drop)
   end
   if c.shared_gate and not c.shared then fail("shared_gate needs shared, the width of the shared expert") end
   return c
@@ -96,10 +102,13 @@ local function slots_of(c, capacity, tokens)
   return math.min(math.ceil(share * (1 - 2 ^ -40)), tokens)           -- 4, not 5, for a share that rounds to 4 + 2^-50
 end
 
---- The capacity of this program. With overflow = "again", a train step has one of several, and others hold everything.
+--- The capacity of this program. With overflow = "again", a train step has one of c.capacities, and others hold
+-- everything.
 local function capacity_of(c)
   if c.overflow ~= "again" then return c.capacity end
-  return native.training() and native.capacity(capacities_of(c)) or c.experts / c.top_k
+  if not native.training() then return c.experts / c.top_k end
+  c.capacities = capacities_of(c)
+  return native.capacity(c.capacities)
 end
 
 --- The dims of the list `leading`, then the others.
@@ -171,15 +180,20 @@ function moe.experts(nn, x, given)
       fail("correction and balance.rate both set the bias of the choice\n  leave one out")
     end
     local bias
-    balanced, bias = balance.begin(c.balance, c.experts, batch)
+    balanced, bias = balance.begin(c.balance, c.experts, x)
     c.correction = bias or c.correction
+  end
+  local correction = c.correction
+  if correction and not (type(correction) == "userdata" and #correction.shape == 1
+      and correction.shape[1] == c.experts) then
+    fail("correction = %s: expected a value of the shape [%d], the experts", tostring(correction), c.experts)
   end
   local scores, ids, weights = choose(logits, c)
   local size = { experts = c.experts, slots = slots }
   local places, load = ids:assign_slots(table.unpack(c.drop == "weight" and { weights, size } or { size }))
-  if c.overflow == "again" and native.training() then
+  if c.capacities then
     local named = load:reshape(dims_of(group, { "expert", c.experts }))  -- for the message
-    native.overflow(named, function(capacity) return slots_of(c, capacity, tokens) end)
+    native.overflow(named, function(capacity) return slots_of(c, capacity, tokens) end, c.capacities)
   end
   local y = nn.scope("experts", function()
     local count, wide = { "experts", c.experts }, { "mlp", c.mlp }

@@ -18,7 +18,8 @@ namespace {
 constexpr int64_t B = 4, T = 6, E = 5, K = 2;  // sequences, their tokens, experts, choices of a token
 
 /// A mixture of experts on [B, T, 8], trained with these options of its balance.
-std::unique_ptr<Experiment> balanced(const std::string& balance, const std::string& moe = "") {
+std::unique_ptr<Experiment> balanced(const std::string& balance, const std::string& moe = "",
+                                     const std::string& closed = "o.nn.balanced({ route, second }, loss, count)") {
     FakeHost host("[train]\nsteps = 100\n");
     run_script_text(
         "local o = require 'orrery'\n"
@@ -32,7 +33,11 @@ std::unique_ptr<Experiment> balanced(const std::string& balance, const std::stri
             " })\n"
             "  route.scores:named 'scores' route.logits:named 'logits' route.load:named 'load'\n"
             "  local count = o.constant(24)\n"
-            "  return o.nn.balanced({ route, route }, y:sumsq(), count), count\n"
+            "  local second, loss = {}, y:sumsq()\n"
+            "  for key, value in pairs(route) do second[key] = value end\n"
+            "  return " +
+            closed +
+            ", count\n"
             "end)\np:train_with(o.optim.sgd { lr = 0.1, momentum = 0 })\np:compile()\n",
         "a.lua", in_source("scripts"), host);
     return std::move(host.experiment);
@@ -166,6 +171,31 @@ TEST_CASE("the z-loss is the sum of squares of log-sum-exp; loads and dropped sh
     }
 }
 
+TEST_CASE("losses of a balance that the trace leaves out of its loss are refused, and routes that are given twice") {
+    const auto refused = [](const std::string& balance, const std::string& closed, const std::string& words) {
+        INFO(balance << " " << closed);
+        CHECK_THROWS_WITH(balanced(balance, "", closed), Catch::Contains(words));
+    };
+    for (const std::string closed : {"loss", "(function() o.nn.balanced({ route }, loss, count) return loss end)()",
+                                     "o.nn.balanced({}, loss, count)"}) {
+        refused("loss = 'sequence'", closed, "balance_loss is not part of the loss that the trace returns");
+        refused("z = 0.1", closed, "z_loss is not part of the loss");
+        refused("z = 0.1", closed, "give its route to nn.balanced, and return the loss that nn.balanced returns");
+        CHECK(balanced("loss = 'none', rate = 0.1", "", closed));
+    }
+    refused("loss = 'sequence'",
+            "o.scope('mlp', function() o.nn.moe(x, { experts = 5, mlp = 7, top_k = 2, "
+            "balance = { loss = 'sequence' } }) return o.nn.balanced({ route }, loss, count) end)",
+            "a.lua:13: balance_loss of mlp is not part of the loss");
+    CHECK(balanced("loss = 'sequence'", "", "loss + 0.5 * route.balance_loss"));
+    refused("loss = 'sequence'", "o.nn.balanced({ route, route }, loss, count)",
+            "nn.balanced: entry 2 of routes was given before, and its losses would count twice");
+    refused("z = 1", "o.nn.balanced({ route }, o.nn.balanced({ route }, loss, count), count)",
+            "entry 1 of routes was given before");
+    refused("z = 1", "o.nn.balanced(route, loss, count)", "nn.balanced: a list of routes expected");
+    refused("z = 1", "o.nn.balanced({ y }, loss, count)", "entry 1 of routes is not a route");
+}
+
 TEST_CASE("options of a balance that do not fit are refused") {
     const auto refused = [](const std::string& balance, const std::string& words, const std::string& moe = "") {
         INFO(balance);
@@ -174,6 +204,10 @@ TEST_CASE("options of a balance that do not fit are refused") {
     refused("loss = 'batch'", "balance: loss = batch: expected \"none\", \"sequence\"");
     refused("loss = 'groups'", "loss = \"groups\" needs groups, a divisor of the batch of 4 sequences; it is 0");
     refused("loss = 'groups', groups = 3", "a divisor of the batch of 4 sequences; it is 3");
+    refused("loss = 'sequence', groups = 2", "groups = 2: only loss = \"groups\" has groups of sequences");
+    refused("coefficient = 0.1", "coefficient = 0.1: it multiplies the loss, and there is none");
+    refused("loss = 'sequence', targets = b.targets:reshape { { 'batch', 6 }, { 'seq', 4 } }",
+            "has another shape than the tokens, [4, 6]");
     refused("factor = 1", "balance: no option \"factor\"");
     refused("z = -1", "z is -1, expected a number of at least 0");
     refused("rate = 0.1", "correction and balance.rate both set the bias of the choice",

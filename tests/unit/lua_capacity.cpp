@@ -80,6 +80,37 @@ TEST_CASE("a train step is made for each capacity, and evaluation has none") {
     CHECK(!made.find("eval")->program.result(overflow_name));
 }
 
+TEST_CASE("lists that differ give a step for each of their numbers, and each call the next of its own list") {
+    std::string text = script("(layer == 1 and { 1, 1.5, 3 } or { 1.25, 2 })");
+    const std::string limit = "function(c) return 4 * c end";
+    text.replace(text.find(limit), limit.size(), limit + ", layer == 1 and { 1, 1.5, 3 } or { 1.25, 2 }");
+    const Experiment made = traced(text);
+    CHECK(made.recipe->capacities == std::vector<double>{1, 1.25, 1.5, 2, 3});
+    // Own sizes and limits of layer 1, then of layer 2; limits of this capacity and of the next smaller one.
+    const auto numbers = [&](const std::string& name) {
+        const MarkedProgram* program = made.find(name);
+        REQUIRE(program);
+        std::vector<double> all;
+        for (const Op& op : program->program.ops) {
+            if (op.phase != Phase::forward) continue;
+            if (op.kind == "scale" && op.scope.empty()) all.push_back(op.attributes.number("by"));
+            if (op.kind == "full" && op.scope.starts_with("layer") && op.attributes.number("value") > 0)
+                all.push_back(op.attributes.number("value"));
+        }
+        return all;
+    };
+    CHECK(numbers("train at 1") == std::vector<double>{4, 1, 5, 1.25});
+    CHECK(numbers("train at 1.25") == std::vector<double>{6, 4, 1.5, 5, 1.25});
+    CHECK(numbers("train at 1.5") == std::vector<double>{6, 1.5, 8, 5, 2});
+    CHECK(numbers("train at 2") == std::vector<double>{12, 6, 3, 8, 2});
+    CHECK(numbers("train") == std::vector<double>{12, 3, 8, 2});
+    CHECK(has(message(script("(layer == 1 and { 1, 1.5, 3 } or { 1.25, 2 })")),
+              "o.overflow: there are several lists of capacities, { 1, 1.5, 3 } and { 1.25, 2 }\n  give the one"));
+    std::string one = text;
+    one.replace(one.find("o.overflow("), 11, "(layer == 1 and o.overflow or type)(");
+    CHECK(has(message(one), "o.capacity { 1.25, 2 } without o.overflow"));
+}
+
 TEST_CASE("each batch of a ramp has every capacity") {
     const Experiment made = traced(script(), {"train.ramp_start=2", "train.ramp_increment=2", "train.ramp_samples=8"});
     std::vector<std::string> names;
@@ -117,10 +148,10 @@ TEST_CASE("lists of capacities that cannot be") {
     CHECK(has(message(script("{}")), "the list is empty"));
     CHECK(has(message(script("{ 1, 'x' }")), "entry 2 is the text \"x\", expected a number above 1"));
     CHECK(has(message(script("{ 1, 1.0000001, 4 }")), "entries 1 and 2 are both printed as 1"));
-    CHECK(has(message(script("(layer == 1 and { 1, 2 } or { 1, 3 })")),
-              "the list { 1, 3 } differs from { 1, 2 } of an earlier call; all calls of a program have one list"));
+    CHECK(has(message(script("(layer == 1 and { 1, 2 } or { 1, 2.0000001 })")),
+              "two lists have numbers that are both printed as 2"));
     const std::string later = "((function() n = (n or 0) + 1 return { 1, 1.5, n > 4 and 4 or 3 } end)())";
-    CHECK(has(message(script(later)), "the list { 1, 1.5, 4 } differs from { 1, 1.5, 3 } of an earlier call"));
+    CHECK(has(message(script(later)), "the list { 1, 1.5, 4 } differs from { 1, 1.5, 3 } of the first trace"));
     CHECK(has(message(replaced("size = o.capacity", "size = 1; local _ =")),
               "o.overflow: the program has no capacity; call o.capacity first"));
     CHECK(
@@ -131,8 +162,8 @@ TEST_CASE("lists of capacities that cannot be") {
 
 TEST_CASE("capacities that no step could overflow are refused at the line of o.capacity") {
     const std::string text = message(replaced("o.overflow(", "type("));
-    CHECK(has(text, "a.lua:7: o.capacity without o.overflow"));
-    CHECK(has(text, "call o.overflow(load, limit) in each trace"));
+    CHECK(has(text, "a.lua:7: o.capacity { 1, 1.5, 3 } without o.overflow"));
+    CHECK(has(text, "call o.overflow(load, limit, list) in each trace"));
 }
 
 TEST_CASE("each load has a name with the scope that declares it") {
@@ -140,7 +171,8 @@ TEST_CASE("each load has a name with the scope that declares it") {
         "local f = load:cast('f32'):named('f' .. layer) o.overflow(load, math.abs)"
         " o.overflow(f, math.abs) o.overflow(f, math.abs) o.overflow(load";
     const Program scoped = traced(replaced("o.overflow(load", again)).train();
-    for (const std::string name : {"layer1.load", "layer1.load4", "layer2.load", "layer2.load4", "f1", "f2"}) {
+    for (const std::string name :
+         {"layer1.load", "layer1.load4", "layer2.load", "layer2.load4", "layer2.load4.above", "f1", "f2"}) {
         INFO(name);
         CHECK(scoped.find(name));
     }
@@ -151,9 +183,19 @@ TEST_CASE("each load has a name with the scope that declares it") {
     CHECK(load_scope("layer1.moe.load12") == "layer1.moe");
     CHECK(load_scope("layer1.load") == "layer1");
     CHECK(load_scope("load2") == "");
+    CHECK(load_scope("layer1.load2.above") == "layer1");
     CHECK(!load_scope("layer1.upload"));
     CHECK(!load_scope("layer1.load.grad"));
     CHECK(!load_scope("12"));
+}
+
+TEST_CASE("a value of the script is not taken for a load of o.overflow") {
+    const std::string named = "b.tokens:one_hot(5):sum { dims = { 2 } }:cast('f32'):named 'my.load'\n      o.overflow(";
+    CHECK(has(message(replaced("o.overflow(", "local _ = " + named)),
+              "my.load f32[batch=4,5] (a.lua:9) is named as the loads of o.overflow are; give it another name"));
+    CHECK(has(
+        message(script("{ 1, 2 }", "function(u) u:count():named 'load' for p in u:params() do u:set(p, p) end end")),
+        "is named as the loads of o.overflow are"));
 }
 
 TEST_CASE("an optimizer cannot give the results of o.overflow") {

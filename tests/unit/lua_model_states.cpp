@@ -125,3 +125,27 @@ TEST_CASE("an optimizer decides when states change only if it handles the loss s
     CHECK(has(why("u:loss_scale() u:states(seen) " + set), "is a value of another trace"));
     CHECK(why("u:loss_scale() " + states + set) == "nothing is refused");
 }
+
+TEST_CASE("values of another trace are refused wherever a value can be given, by name") {
+    // `w` and `kept` are of the trace of the model, which has ended.
+    const std::string keep = "kept, weight = (y * 2):sum():named('kept'), w";
+    const std::string step = "for p in u:params() do u:set(p, p - p:grad()) end ";
+    for (const char* use : {"u:result('a', kept)", "for p in u:params() do u:set(p, kept) end", "u:set(kept, kept)",
+                            "u:state(kept, 'm')", "u:count():dropout(0.5, kept)"}) {
+        const std::string text = refused(keep, std::string("function(u) ") + use + " " + step + "end");
+        INFO(use << ": " << text);
+        CHECK(has(text, "kept f32[]"));
+        CHECK(has(text, "is a value of another trace"));
+    }
+    CHECK(has(refused(keep, "function(u) u:set(weight, weight) end"), "w f32[embed=3]"));
+    CHECK(has(refused(keep, "function(u) if weight:grad() then " + step + "end end"),
+              "grad: can only be called with a param of an optimizer's or a strategy's function"));
+    // `old` is of the trace of the train step, and used in that of the evaluation.
+    for (const char* use : {"o.result('a', old)", "o.result('a', old, 1)", "y:dropout(0.5, old)",
+                            "o.random { shape = { {'batch', 12}, {'embed', 3} }, places = old }",
+                            "o.state { name = 'n', shape = {} }:next(old)"}) {
+        const std::string text = refused(std::string("if old then ") + use + " end old = old or y:sum()");
+        INFO(use << ": " << text);
+        CHECK((has(text, "is a value of another trace") || has(text, "places is a value, expected a value of this")));
+    }
+}

@@ -197,7 +197,8 @@ int recompute(lua_State* L) {
 /// program:note(value, text): adds a note that `orrery check` lists.
 int note(lua_State* L) {
     Tape& tape = annotated(L, "note");
-    tape.program->note(check<Symbol>(L, 2).id, check_text(L, 3), mark_origin(tape));
+    const ValueId value = check_own(L, 2, check<AnnotatedProgram>(L, 1).tape);
+    tape.program->note(value, check_text(L, 3), mark_origin(tape));
     return 0;
 }
 

@@ -46,6 +46,12 @@ std::string text_of(const std::vector<double>& list) {
     return "{ " + join(texts, ", ") + " }";
 }
 
+std::string text_of(const Capacities& lists) {
+    std::vector<std::string> texts;
+    for (const std::vector<double>& list : lists) texts.push_back(text_of(list));
+    return join(texts, " and ");
+}
+
 /// Returns the tape of a model that is being recorded.
 std::shared_ptr<Tape> forward_tape(lua_State* L, const char* function) {
     std::shared_ptr<Tape> tape = current_tape(L, function);
@@ -54,20 +60,49 @@ std::shared_ptr<Tape> forward_tape(lua_State* L, const char* function) {
     return tape;
 }
 
-/// native.capacity { 1, 1.5, 2 } -> the capacity for which this program is recorded.
+/// The number of a list that a program of this capacity has: the smallest that is not below it, or the last.
+double own_capacity(const std::vector<double>& list, double capacity) {
+    const auto found = std::lower_bound(list.begin(), list.end(), capacity);
+    return found == list.end() ? list.back() : *found;
+}
+
+/// native.capacity { 1, 1.5, 2 } -> the capacity for which this program is recorded. Calls with different lists get
+/// the number of their own list that is nearest to it from above.
 int capacity(lua_State* L) {
     const std::shared_ptr<Tape> tape = forward_tape(L, "o.capacity");
-    std::vector<double> list = check_capacities(L, 1);
-    if (tape->capacities.empty()) tape->capacities = list;
-    if (tape->capacities != list)
-        bad_argument(
-            L, 1,
-            fmt::format("the list {} differs from {} of an earlier call; all calls of a program have one list, "
-                        "whatever the capacity and the batch",
-                        text_of(list), text_of(tape->capacities)));
+    const std::vector<double> list = check_capacities(L, 1);
+    const Capacities& first = tape->first_capacities;
+    if (!first.empty() && std::ranges::find(first, list) == first.end())
+        bad_argument(L, 1,
+                     fmt::format("the list {} differs from {} of the first trace; give the same lists whatever the "
+                                 "capacity and the batch",
+                                 text_of(list), text_of(first)));
+    if (std::ranges::find(tape->capacities, list) == tape->capacities.end()) tape->capacities.push_back(list);
+    const std::vector<double> all = union_of(tape->capacities);
+    for (size_t i = 1; i < all.size(); ++i)
+        if (fmt::format("{:g}", all[i]) == fmt::format("{:g}", all[i - 1]))
+            bad_argument(L, 1,
+                         fmt::format("two lists have numbers that are both printed as {:g}, and programs are named by "
+                                     "what is printed; give both lists the same number",
+                                     all[i]));
     if (tape->sized.line == 0) tape->sized = where(L);
-    lua_pushnumber(L, tape->capacity > 0 ? tape->capacity : tape->capacities.back());
+    lua_pushnumber(L, tape->capacity > 0 ? own_capacity(list, tape->capacity) : list.back());
     return 1;
+}
+
+/// Returns the list of o.capacity that a load belongs to: the one at stack index 3, or the program's only one.
+std::vector<double> list_of_load(lua_State* L, const Tape& tape) {
+    if (!lua_isnoneornil(L, 3)) {
+        std::vector<double> list = check_capacities(L, 3);
+        if (std::ranges::find(tape.capacities, list) == tape.capacities.end())
+            bad_argument(L, 3, fmt::format("o.capacity was never given the list {}", text_of(list)));
+        return list;
+    }
+    if (tape.capacities.size() > 1)
+        fail(L, fmt::format("o.overflow: there are several lists of capacities, {}\n  give the one of this load as the "
+                            "third argument",
+                            text_of(tape.capacities)));
+    return tape.capacities.front();
 }
 
 /// Calls limit(capacity), the function at stack index 2.
@@ -83,21 +118,22 @@ double limit_of(lua_State* L, double capacity) {
     return limit;
 }
 
-/// native.overflow(load, limit): the step overflows if an element of `load` is above limit(capacity). Records the sum
-/// of what is above it, for this capacity and the next smaller one.
+/// native.overflow(load, limit [, list]): the step overflows if an element of `load` is above limit(capacity). Records
+/// the sum of what is above it, for this capacity and the next smaller one.
 int overflow(lua_State* L) {
     const std::shared_ptr<Tape> tape = forward_tape(L, "o.overflow");
-    const Symbol& load = check<Symbol>(L, 1);
+    const ValueId load = check_own(L, 1, tape);
     check_function(L, 2);
-    lua_settop(L, 2);
+    lua_settop(L, 3);
     if (tape->capacities.empty()) fail(L, "o.overflow: the program has no capacity; call o.capacity first");
     if (!tape->training)
         fail(L, "o.overflow: only a train step can run again; where o.training() is false, let the op hold everything");
-    const TensorType& type = load.value().type;
-    if (load.tape != tape || type.shape.empty() || (type.dtype != DType::i32 && type.dtype != DType::f32))
-        bad_argument(L, 1,
-                     fmt::format("{} is not a value [..., n] of this program, i32 or f32",
-                                 describe(*load.tape->program, load.id)));
+    const std::vector<double> list = list_of_load(L, *tape);
+    const Value& value = tape->program->value(load);
+    const TensorType type = value.type;
+    const bool has_name = !value.name.empty();
+    if (type.shape.empty() || (type.dtype != DType::i32 && type.dtype != DType::f32))
+        bad_argument(L, 1, fmt::format("{} is not [..., n], i32 or f32", describe(*tape->program, load)));
     const Origin origin = where(L);
     Builder& builder = tape->builder;
     const auto one = [&](std::string_view kind, std::vector<ValueId> inputs, Attributes attributes = {}) {
@@ -105,26 +141,31 @@ int overflow(lua_State* L) {
         return builder.one(kind, std::move(inputs), std::move(attributes), origin);
     };
     // A value of its own: `load` may have a name, and two loads of a scope have two.
-    ValueId given = load.id;
+    ValueId given = load;
     if (type.dtype != DType::f32)
         given = one("cast", {given}, {{"dtype", std::string("f32")}});
-    else if (!load.value().name.empty())
+    else if (has_name)
         given = one("scale", {given}, {{"by", 1.0}});
     int count = 1;
     while (tape->program->find(load_name(builder.scope(), count))) ++count;
-    builder.name(given, load_name(builder.scope(), count), origin);
+    const std::string name = load_name(builder.scope(), count);
+    builder.name(given, name, origin);
     std::vector<int64_t> dims(tape->program->value(given).type.shape.size());
     std::iota(dims.begin(), dims.end(), 0);
     const auto above = [&](double limit) {
         const ValueId more = one("sub", {given, constant(L, *tape, limit, DType::f32)});
+        if (!tape->program->find(name + std::string(above_ending)))  // the first is of this capacity
+            builder.name(more, name + std::string(above_ending), origin);
         const ValueId excess = one("maximum", {more, constant(L, *tape, 0, DType::f32)});
         return one("sum", {excess}, {{"dims", dims}});
     };
-    const std::vector<double>& list = tape->capacities;
-    const size_t at = tape->capacity > 0 ? std::lower_bound(list.begin(), list.end(), tape->capacity) - list.begin()
-                                         : list.size() - 1;
-    const ValueId now = above(limit_of(L, list[at]));
-    const ValueId below = at == 0 ? now : above(limit_of(L, list[at - 1]));
+    const std::vector<double> all =
+        union_of(tape->first_capacities.empty() ? Capacities{list} : tape->first_capacities);
+    const size_t at = tape->capacity > 0 ? std::ranges::lower_bound(all, tape->capacity) - all.begin() : all.size() - 1;
+    const double own = own_capacity(list, all[at]), smaller = own_capacity(list, all[at > 0 ? at - 1 : 0]);
+    const ValueId now = above(limit_of(L, own));
+    const ValueId below = smaller == own ? now : above(limit_of(L, smaller));
+    tape->overflowing.push_back(list);
     if (!tape->declares) return 0;
     const auto number = tape->overflows++;
     builder.result(fmt::format("{}:{}", overflow_name, number), now, origin);
@@ -148,12 +189,32 @@ ValueId sum_of(Tape& tape, std::string_view name, const Origin& origin) {
 
 }  // namespace
 
+std::vector<double> union_of(const Capacities& lists) {
+    std::vector<double> all;
+    for (const std::vector<double>& list : lists) all.insert(all.end(), list.begin(), list.end());
+    std::ranges::sort(all);
+    all.erase(std::ranges::unique(all).begin(), all.end());
+    return all;
+}
+
+void refuse_named_load(const Tape& tape) {
+    if (tape.named_load == none) return;
+    const Value& value = tape.program->value(tape.named_load);
+    throw Error(value.origin, fmt::format("{} is named as the loads of o.overflow are; give it another name",
+                                          describe(*tape.program, tape.named_load)));
+}
+
 void require_overflow(const Tape& tape, const Origin& origin) {
-    if (tape.capacities.empty() || tape.overflows > 0) return;
-    throw Error(tape.sized.line > 0 ? tape.sized : origin,
-                "o.capacity without o.overflow: no step could overflow, so the run would always have the smallest "
-                "capacity\n  call o.overflow(load, limit) in each trace where o.training() is true, or use a number in "
-                "place of o.capacity");
+    if (tape.capacities.empty()) return;
+    refuse_named_load(tape);
+    for (const std::vector<double>& list : tape.capacities) {
+        if (std::ranges::find(tape.overflowing, list) != tape.overflowing.end()) continue;
+        throw Error(tape.sized.line > 0 ? tape.sized : origin,
+                    fmt::format("o.capacity {} without o.overflow: no step could overflow, so the run would always "
+                                "have the smallest capacity\n  call o.overflow(load, limit, list) in each trace where "
+                                "o.training() is true, or use a number in place of o.capacity",
+                                text_of(list)));
+    }
 }
 
 ValueId sum_overflow(Tape& tape, const Origin& origin) {

@@ -128,6 +128,10 @@ int group_mark(lua_State* L) {
 }
 
 void check_param(lua_State* L, const Symbol& x, std::string_view function) {
+    if (x.tape->use != TapeUse::update && x.tape->use != TapeUse::annotate)
+        fail(L, fmt::format("{}: can only be called with a param of an optimizer's or a strategy's function, while the "
+                            "function runs",
+                            function));
     if (x.value().role == Role::param) return;
     fail(L, fmt::format("{}: {} is no param", function, describe(*x.tape->program, x.id)));
 }

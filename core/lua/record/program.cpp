@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "ir/print.h"
 #include "lua/given.h"
+#include "lua/record/capacity.h"
 #include "lua/record/loss_scale.h"
 #include "lua/record/traced.h"
 #include "lua/state.h"
@@ -64,7 +65,10 @@ int trace(lua_State* L) {
     Declared declared;
     traced.forward = record_forward(L, traced, {.batch = traced.recipe.batch}, declared);
     traced.recipe.mean = declared.mean;
-    traced.recipe.capacities = std::move(declared.capacities);
+    traced.capacities = declared.capacities;
+    traced.recipe.capacities = union_of(traced.capacities);
+    if (traced.capacities.size() > 1)  // again, now that all capacities are known
+        traced.forward = record_forward(L, traced, {.batch = traced.recipe.batch}, declared);
     push_object(L, std::move(traced));
     return 1;
 }

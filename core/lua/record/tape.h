@@ -24,6 +24,15 @@ enum class TapeUse : uint8_t {
     decompose,  ///< in a decomposition: parts of the op, by its function add()
 };
 
+/// Different lists of capacities, each ascending, in the order in which a trace gives them to o.capacity.
+using Capacities = std::vector<std::vector<double>>;
+
+/// A value that the loss of a train step must depend on.
+struct LossTerm {
+    ValueId value = none;
+    std::string problem;  ///< the message if the loss does not
+};
+
 /// Whether Orrery or the optimizer's function unscales gradients and skips updates that are not finite. The function's
 /// first call decides: update:loss_scale() chooses the function, others Orrery.
 struct UpdateGuard {
@@ -55,15 +64,19 @@ struct Tape {
     bool training = true;
     /// whether o.result adds results; false in a metric's function, which may call the model's function again
     bool declares = true;
-    double capacity = 0;             ///< the capacity that a train step is recorded for; 0: the largest
-    std::vector<double> capacities;  ///< the list of o.capacity, of this or an earlier trace; empty: there was none
-    Origin sized;                    ///< script line of the first call of o.capacity
-    int64_t overflows = 0;           ///< number of calls of o.overflow
-    ValueId overflow = none;         ///< in an optimizer: the sum of what the capacity does not hold, f32[]
-    int64_t streams = 0;             ///< number of dropouts so far; each has its own random numbers
-    const Mesh* mesh = nullptr;      ///< the mesh that a strategy annotates for; otherwise null
-    const OpLayouts* at = nullptr;   ///< the op that a decomposition replaces; otherwise null
-    const AddPart* add = nullptr;    ///< adds a part of that op
+    double capacity = 0;          ///< the capacity that a train step is recorded for; 0: the largest
+    Capacities capacities;        ///< the lists that o.capacity was given so far
+    Capacities first_capacities;  ///< those of the program's first trace; empty: this is the first, or it had none
+    Origin sized;                 ///< script line of the first call of o.capacity
+    Capacities overflowing;       ///< the lists that o.overflow can make larger
+    int64_t overflows = 0;        ///< number of calls of o.overflow
+    ValueId overflow = none;      ///< in an optimizer: the sum of what the capacity does not hold, f32[]
+    ValueId named_load = none;    ///< a value that the script has named as o.overflow names loads
+    std::vector<LossTerm> loss_terms;
+    int64_t streams = 0;            ///< number of dropouts so far; each has its own random numbers
+    const Mesh* mesh = nullptr;     ///< the mesh that a strategy annotates for; otherwise null
+    const OpLayouts* at = nullptr;  ///< the op that a decomposition replaces; otherwise null
+    const AddPart* add = nullptr;   ///< adds a part of that op
     std::string who;
     Origin asked;
     std::map<std::string, ValueId> inputs;  ///< inputs declared on first use: step, seed
@@ -98,6 +111,8 @@ struct Class<Symbol> {
 };
 
 void push_symbol(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId id);
+/// Returns the id of the value at `index`. Throws Error if it belongs to another tape.
+ValueId check_own(lua_State* L, int index, const std::shared_ptr<Tape>& tape);
 /// Returns the symbol's tape if it accepts ops; otherwise throws Error ("used outside of o.trace").
 Tape& recording(lua_State* L, const Symbol& symbol);
 /// Returns the tape being recorded. If there is none, throws Error for `function`: "o.param: only inside o.trace".

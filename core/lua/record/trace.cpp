@@ -150,23 +150,21 @@ int model_state(lua_State* L) {
 /// state:next(value): declares what a state of o.state is after the step. Without effect in evaluation and sampling.
 int next(lua_State* L) {
     const Symbol& state = check<Symbol>(L, 1);
-    const Symbol& value = check<Symbol>(L, 2);
     Tape& tape = recording(L, state);
     const Program& program = *tape.program;
     if (tape.use != TapeUse::forward)
         fail(L, "next: can only be called inside the function given to o.trace; an optimizer has update:set");
     if (state.value().role != Role::state)
         fail(L, fmt::format("next: {} is not a state: o.state makes one", describe(program, state.id)));
-    if (value.tape != state.tape)
-        fail(L, fmt::format("next: {} belongs to another program", describe(*value.tape->program, value.id)));
-    if (state.value().type != value.value().type)
+    const ValueId value = check_own(L, 2, state.tape);
+    if (state.value().type != program.value(value).type)
         fail(L, fmt::format("next: {} cannot become {}: the types differ", describe(program, state.id),
-                            describe(program, value.id)));
+                            describe(program, value)));
     for (const Update& update : program.updates)
         if (update.target == state.id)
             fail(L, fmt::format("next: {} has a next value already: {}\n  combine both and call next once",
                                 describe(program, state.id), describe(program, update.value)));
-    if (tape.training && tape.declares) tape.builder.update(state.id, value.id, where(L));
+    if (tape.training && tape.declares) tape.builder.update(state.id, value, where(L));
     return 0;
 }
 
@@ -257,6 +255,7 @@ int random(lua_State* L) {
     const std::string kind = call.fields.text("kind").value_or("uniform");
     call.fields.push_field("places");
     const Symbol* const places = lua_isnil(L, -1) ? nullptr : &check<Symbol>(L, -1);
+    if (places && places->tape != call.tape) call.fields.wrong("places", "a value of this trace");
     call.fields.finish();
     const std::vector<std::string> kinds = {"uniform", "normal"};
     if (std::ranges::find(kinds, kind) == kinds.end())
@@ -272,29 +271,27 @@ int random(lua_State* L) {
 
 /// Returns the operand of o.result at `index`, which must be an f32 scalar of the program that is being recorded.
 ValueId check_part(lua_State* L, int index, const std::shared_ptr<Tape>& tape) {
-    const Symbol& symbol = check<Symbol>(L, index);
-    const Value& value = symbol.value();
-    if (symbol.tape != tape || value.type != TensorType{DType::f32, {}})
-        bad_argument(L, index,
-                     fmt::format("{} is not an f32 scalar of this program\n  sum it: x:sum()",
-                                 describe(*symbol.tape->program, symbol.id)));
-    return symbol.id;
+    const ValueId id = check_own(L, index, tape);
+    if (tape->program->value(id).type != TensorType{DType::f32, {}})
+        bad_argument(
+            L, index,
+            fmt::format("{} is not an f32 scalar of this program\n  sum it: x:sum()", describe(*tape->program, id)));
+    return id;
 }
 
 /// Declares a value of the whole step as result `name`: f32, a scalar or a list.
 int step_value(lua_State* L, const std::shared_ptr<Tape>& tape, const std::string& name) {
-    const Symbol& symbol = check<Symbol>(L, 2);
-    const TensorType& type = symbol.value().type;
-    if (symbol.tape != tape || type.dtype != DType::f32 || type.shape.size() > 1)
-        bad_argument(
-            L, 2,
-            fmt::format("{} is not an f32 scalar or list of this program", describe(*symbol.tape->program, symbol.id)));
+    const ValueId id = check_own(L, 2, tape);
+    const TensorType& type = tape->program->value(id).type;
+    if (type.dtype != DType::f32 || type.shape.size() > 1)
+        bad_argument(L, 2,
+                     fmt::format("{} is not an f32 scalar or list of this program", describe(*tape->program, id)));
     if (!tape->declares || !tape->training) return 0;
     const Quotient quotient = quotient_of(name);
     const std::string full = name + std::string(step_value_ending);
     if (tape->program->result(full) || tape->program->result(quotient.sum))
         bad_argument(L, 1, fmt::format("duplicate result {}; give one another name", quote(name)));
-    tape->builder.result(full, symbol.id, where(L));
+    tape->builder.result(full, id, where(L));
     return 0;
 }
 
@@ -322,6 +319,16 @@ int result(lua_State* L) {
         bad_argument(L, 1, fmt::format("duplicate result {}; add up its parts and call o.result once", quote(name)));
     tape->builder.result(quotient.sum, sum, where(L));
     tape->builder.result(quotient.count, count, where(L));
+    return 0;
+}
+
+/// native.loss_term(x, what, advice): the loss of a train step must depend on x, or the trace is refused.
+int loss_term(lua_State* L) {
+    const std::shared_ptr<Tape> tape = current_tape(L, "loss_term");
+    const std::string& scope = tape->builder.scope();
+    tape->loss_terms.push_back(
+        {check_own(L, 1, tape), fmt::format("{}{}{} is not part of the loss that the trace returns\n  {}",
+                                            check_text(L, 2), scope.empty() ? "" : " of ", scope, check_text(L, 3))});
     return 0;
 }
 
@@ -463,6 +470,19 @@ void require_next(const Program& program) {
     }
 }
 
+/// Throws Error if the loss does not depend on one of its terms (native.loss_term).
+void require_terms(const Tape& tape, ValueId loss) {
+    if (tape.loss_terms.empty()) return;
+    const Program& program = *tape.program;
+    std::vector<char> read(program.values.size(), 0);
+    read[loss] = 1;
+    for (auto op = program.ops.rbegin(); op != program.ops.rend(); ++op)
+        if (std::ranges::any_of(op->outputs, [&](ValueId id) { return read[id] != 0; }))
+            for (const ValueId input : op->inputs) read[input] = 1;
+    for (const LossTerm& term : tape.loss_terms)
+        if (!read[term.value]) throw Error(program.value(term.value).origin, term.problem);
+}
+
 Program record(lua_State* L, const Traced& traced, const Recorded& recorded, const ProgramEntry& entry) {
     const Sizes sizes{entry.batch, entry.length};
     State& state = state_of(L);
@@ -478,7 +498,7 @@ Program record(lua_State* L, const Traced& traced, const Recorded& recorded, con
     const auto tape = std::make_shared<Tape>(std::move(start));
     tape->training = entry.role == ProgramRole::train;
     tape->capacity = entry.capacity;
-    if (tape->training) tape->capacities = traced.recipe.capacities;
+    if (tape->training) tape->first_capacities = traced.capacities;
     tape->declares = recorded.declares;
     state.tape = tape;
     state.recorded_again = other_sizes(traced, sizes);
@@ -503,6 +523,7 @@ Program record(lua_State* L, const Traced& traced, const Recorded& recorded, con
     tape->use = TapeUse::closed;
     if (!tape->training) return *tape->program;
     require_next(*tape->program);
+    require_terms(*tape, loss_sum);
     require_overflow(*tape, origin);
     return *tape->program;
 }
@@ -524,7 +545,8 @@ void open_trace(lua_State* L) {
         {"param", guard<param>},   {"state", guard<model_state>}, {"scope", guard<scope>},
         {"step", guard<step>},     {"training", guard<training>}, {"constant", guard<constant>},
         {"iota", guard<iota>},     {"array", guard<array>},       {"fail", guard<fail_there>},
-        {"result", guard<result>}, {"random", guard<random>},     {nullptr, nullptr}};
+        {"result", guard<result>}, {"random", guard<random>},     {"loss_term", guard<loss_term>},
+        {nullptr, nullptr}};
     luaL_setfuncs(L, functions, 0);
     open_capacity(L);
 }

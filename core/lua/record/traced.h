@@ -29,9 +29,10 @@ struct Traced {
     int optimizer = LUA_NOREF;  ///< registry reference to the optimizer's function
     std::vector<int> added;     ///< registry references to the functions of metrics, in the order of Recipe::added
     std::vector<InputSpec> signature;
-    Recipe recipe;    ///< the recipe without its functions, which `recipe_of` adds
-    Program forward;  ///< the program with the full batch, as o.trace recorded it
-    Program step;     ///< the full-batch program with gradients and optimizer, after train_with
+    Capacities capacities;  ///< of the first trace of the function
+    Recipe recipe;          ///< the recipe without its functions, which `recipe_of` adds
+    Program forward;        ///< the program with the full batch, as o.trace recorded it
+    Program step;           ///< the full-batch program with gradients and optimizer, after train_with
     bool compiled = false;
 };
 
@@ -64,8 +65,8 @@ Recipe recipe_of(lua_State* L, const Traced& traced);
 
 /// What a recorded function says of its program, in addition to its ops.
 struct Declared {
-    bool mean = false;                    ///< it returns a mean, without a count
-    std::vector<double> capacities = {};  ///< its list of capacities; empty: it has none
+    bool mean = false;  ///< it returns a mean, without a count
+    Capacities capacities = {};
 };
 /// Runs the model's function on a new tape. The batch of `entry` is the size of every dim named "batch", its length
 /// that of every dim named "seq", unless it is 0.

@@ -80,36 +80,32 @@ int update_overflow(lua_State* L) {
 /// update:state(p, name [, init]) -> a state of the param, f32 of its shape, initially zeros.
 int update_state(lua_State* L) {
     const std::shared_ptr<Tape> tape = check<UpdateView>(L, 1).tape;
-    const Symbol& p = check<Symbol>(L, 2);
+    const ValueId p = check_own(L, 2, tape);
     const std::string name = check_text(L, 3);
     const std::string kind = lua_isnoneornil(L, 4) ? "zeros" : check_text(L, 4);
     if (kind != "zeros" && kind != "ones") bad_argument(L, 4, "\"zeros\" or \"ones\" expected");
-    const TensorType type{DType::f32, p.value().type.shape};
-    const std::string full = p.value().name + "." + name;
-    push_symbol(L, tape, tape->builder.state(p.id, full, type, {{"kind", kind}}, where(L)));
+    const Value& param = tape->program->value(p);
+    const TensorType type{DType::f32, param.type.shape};
+    const std::string full = param.name + "." + name;
+    push_symbol(L, tape, tape->builder.state(p, full, type, {{"kind", kind}}, where(L)));
     return 1;
 }
 
 /// update:set(target, value): assigns the value to a param or state at the end of the step.
 int update_set(lua_State* L) {
     const std::shared_ptr<Tape> tape = check<UpdateView>(L, 1).tape;
-    const Symbol& target = check<Symbol>(L, 2);
-    const Symbol& value = check<Symbol>(L, 3);
-    tape->builder.update(target.id, guarded(L, tape, target.id, value.id), where(L));
+    const ValueId target = check_own(L, 2, tape), value = check_own(L, 3, tape);
+    tape->builder.update(target, guarded(L, tape, target, value), where(L));
     return 0;
 }
 
 /// update:states(apply): the states of o.state take their next values where `apply`, u8 [], is not 0.
 int update_states(lua_State* L) {
     const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
-    const Symbol& apply = check<Symbol>(L, 2);
-    if (apply.tape != tape)
-        bad_argument(L, 2,
-                     fmt::format("{} is a value of another trace; record `apply` in the optimizer's function",
-                                 describe(*apply.tape->program, apply.id)));
-    if (apply.value().type != TensorType{DType::u8, {}})
-        bad_argument(L, 2, fmt::format("{} is not u8 []: write x:all_finite()", describe(*tape->program, apply.id)));
-    guard_states(L, *tape, apply.id);
+    const ValueId apply = check_own(L, 2, tape);
+    if (tape->program->value(apply).type != TensorType{DType::u8, {}})
+        bad_argument(L, 2, fmt::format("{} is not u8 []: write x:all_finite()", describe(*tape->program, apply)));
+    guard_states(L, *tape, apply);
     return 0;
 }
 
@@ -124,7 +120,7 @@ int update_result(lua_State* L) {
     if (name == overflow_name || name == below_name)
         bad_argument(L, 2, fmt::format("result {} is reserved for o.overflow; give it another name", quote(name)));
     const size_t told = quotients(*tape->program).size();
-    tape->builder.result(name, check<Symbol>(L, 3).id, where(L));
+    tape->builder.result(name, check_own(L, 3, tape), where(L));
     if (quotients(*tape->program).size() != told)
         bad_argument(L, 2,
                      fmt::format("result {} and another result would be read as a sum and its count, as of o.result; "
@@ -163,6 +159,7 @@ Program record_update(lua_State* L, const Traced& traced, Program program) {
     push_update(L, tape);
     call_for(L, 1, 0, traced.recipe.train_origin);
     require_states(L, tape);
+    if (tape->overflow != none) refuse_named_load(*tape);
     const UpdateGuard& guard = tape->guard;
     if (tape->overflow != none && guard.by == UpdateGuard::By::function && !guard.reads_overflow)
         throw Error(

@@ -5,6 +5,7 @@
 
 #include "base/suggest.h"
 #include "base/text.h"
+#include "compile/capacity.h"
 #include "ir/describe.h"
 #include "ir/op.h"
 #include "ir/plugin_ops.h"
@@ -15,6 +16,15 @@
 namespace orrery::lua {
 
 void push_symbol(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId id) { push_object(L, Symbol{tape, id}); }
+
+ValueId check_own(lua_State* L, int index, const std::shared_ptr<Tape>& tape) {
+    const Symbol& x = check<Symbol>(L, index);
+    if (x.tape != tape)
+        bad_argument(L, index,
+                     fmt::format("{} is a value of another trace\n  use values that this function was given or records",
+                                 describe(*x.tape->program, x.id)));
+    return x.id;
+}
 
 Tape& recording(lua_State* L, const Symbol& symbol) {
     Tape& tape = *symbol.tape;
@@ -176,7 +186,7 @@ int dropout(lua_State* L) {
     Tape& tape = recording(L, x);
     const double p = check_number(L, 2);
     if (!(p >= 0 && p < 1)) bad_argument(L, 2, fmt::format("a probability in [0, 1) expected, got {}", p));
-    const Symbol* const places = lua_isnoneornil(L, 3) ? nullptr : &check<Symbol>(L, 3);
+    const ValueId places = lua_isnoneornil(L, 3) ? none : check_own(L, 3, x.tape);
     const int64_t stream = tape.streams++;  // also counts in evaluation, so that all programs have equal streams
     if (p == 0 || !tape.training) {
         push_symbol(L, x.tape, x.id);
@@ -184,14 +194,17 @@ int dropout(lua_State* L) {
     }
     const ValueId seed = host_input(L, tape, "seed", DType::u32);
     std::vector<ValueId> inputs{x.id, seed};
-    if (places) inputs.push_back(places->id);
+    if (places != none) inputs.push_back(places);
     return record(L, x.tape, "dropout", std::move(inputs), {{"p", p}, {"stream", stream}});
 }
 
 /// x:named(name) -> x, which has the name in messages, results and strategies.
 int named(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
-    recording(L, x).builder.name(x.id, check_text(L, 2), where(L));
+    Tape& tape = recording(L, x);
+    const std::string name = check_text(L, 2);
+    tape.builder.name(x.id, name, where(L));
+    if (x.value().type.dtype == DType::f32 && load_scope(name)) tape.named_load = x.id;
     lua_settop(L, 1);
     return 1;
 }

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <cassert>
 #include <cstdlib>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "compile/capacity.h"
@@ -13,16 +15,21 @@ namespace orrery {
 namespace {
 
 struct Load {
+    float above = 0;  ///< load minus its limit
     float load = 0;
     ValueId value = none;
     int64_t element = 0;  ///< index along the value's last dim
 };
 
-bool has_load(const Value& value) {
-    return value.role == Role::temporary && value.type.dtype == DType::f32 && load_scope(value.name);
+/// The name of the load that a value is, or is minus its limit; otherwise "".
+std::string_view load_of(const Value& value) {
+    if (value.role != Role::temporary || value.type.dtype != DType::f32 || !load_scope(value.name)) return "";
+    std::string_view name = value.name;
+    if (name.ends_with(above_ending)) name.remove_suffix(above_ending.size());
+    return name;
 }
 
-/// Reads each load where an instruction reads it.
+/// Reads each load, and each load minus its limit, where an instruction reads it.
 class LoadReader final : public Observer {
 public:
     LoadReader(Session& session, Executor& executor)
@@ -34,14 +41,14 @@ public:
     bool looks(int index) const override {
         bool found = false;
         for_each_access(class_, at(index), [&](const Operand& operand, bool reads, bool) {
-            found = found || (reads && operand.value != none && has_load(value(operand)));
+            found = found || (reads && operand.value != none && !load_of(value(operand)).empty());
         });
         return found;
     }
     void before(int index) override {
         device_.synchronize(0);
         for_each_access(class_, at(index), [&](const Operand& operand, bool reads, bool) {
-            if (reads && operand.value != none && has_load(value(operand)))
+            if (reads && operand.value != none && !load_of(value(operand)).empty())
                 take(operand.value, executor_.operand(index, &operand - at(index).operands.data()));
         });
     }
@@ -53,29 +60,36 @@ private:
     const Value& value(const Operand& operand) const { return executor_.plan().program.value(operand.value); }
 
     void take(ValueId id, const Tensor& there) {
-        copy_.resize(static_cast<size_t>(there.count()));
-        device_.copy(0, copy_.data(), there.data, there.bytes());
+        std::vector<float> copy(static_cast<size_t>(there.count()));
+        device_.copy(0, copy.data(), there.data, there.bytes());
         device_.synchronize(0);
         const Plan& plan = executor_.plan();
         const Value& value = plan.program.value(id);
+        std::vector<float>& loads = loads_[load_of(value)];
+        if (load_of(value) == value.name) {
+            loads = std::move(copy);
+            return;
+        }
         const int64_t first = value.layout.offset(value.type.shape, plan.mesh, rank_).back();
         const auto elements = static_cast<int64_t>(there.shape.back());
-        for (int64_t i = 0; i < std::ssize(copy_); ++i)
-            if (copy_[i] > largest_.load) largest_ = {copy_[i], id, first + i % elements};
+        assert(loads.size() == copy.size());
+        for (int64_t i = 0; i < std::ssize(copy); ++i)
+            if (copy[i] > largest_.above) largest_ = {copy[i], loads[i], id, first + i % elements};
     }
 
     Device& device_;
     Executor& executor_;
     const int64_t rank_;
     const RankClass& class_;
-    std::vector<float> copy_;
+    std::map<std::string_view, std::vector<float>> loads_;  ///< by name
     Load largest_;
 };
 
-Load load_of(const std::string& text) {
+Load parsed(const std::string& text) {
     char* end = nullptr;
     Load load;
-    load.load = std::strtof(text.c_str(), &end);
+    load.above = std::strtof(text.c_str(), &end);
+    load.load = std::strtof(end, &end);
     load.value = static_cast<ValueId>(std::strtoll(end, &end, 10));
     load.element = std::strtoll(end, &end, 10);
     return load;
@@ -89,8 +103,8 @@ std::string largest_load(Session& session, Executor& executor) {
     const Load& mine = reader.largest();
     Load largest;
     for (const std::string& text :
-         session.exchange("largest load", fmt::format("{} {} {}", mine.load, mine.value, mine.element)))
-        if (const Load one = load_of(text); one.load > largest.load) largest = one;
+         session.exchange("largest load", fmt::format("{} {} {} {}", mine.above, mine.load, mine.value, mine.element)))
+        if (const Load one = parsed(text); one.above > largest.above) largest = one;
     if (largest.value == none) return "";
     const Value& value = executor.plan().program.value(largest.value);
     const std::string dim = value.dims.back().empty() ? "element" : value.dims.back();

@@ -263,11 +263,12 @@ private:
         const std::string largest = largest_load(session_, now.executor);
         const std::string save = saving_.finish_too();
         session_.at("capacity");
-        throw Error(fmt::format("step {} overflows the largest capacity, {:g}{}{}; no param was changed; "
-                                "checkpoints before it are intact{}\n"
-                                "  declare a larger capacity (o.capacity; `largest` of nn.moe), or balance the loads",
-                                step, step_capacity_, largest.empty() ? "" : ": ", largest, save),
-                    Fault::failed);
+        throw Error(
+            fmt::format("step {} overflows the largest capacity, {:g}{}{}; no param was changed; "
+                        "checkpoints before it are intact{}\n"
+                        "  declare a larger capacity (o.capacity; `max_capacity` of nn.moe), or balance the loads",
+                        step, step_capacity_, largest.empty() ? "" : ": ", largest, save),
+            Fault::failed);
     }
 
     std::string capacity_text() const {
