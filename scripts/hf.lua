@@ -48,14 +48,14 @@ script_options.check_mixture(declared, opt)
 
 local data = o.data.file { documents = opt.documents }
 local packed = opt.documents or opt.order ~= "natural"        -- attention by documents and positions
-local more = { fused = opt.fused, dropout = opt.dropout > 0 and opt.dropout or nil, loss_tile = opt.loss_tile,
+local more = { fused = opt.fused, dropout = opt.dropout ~= 0 and opt.dropout or nil, loss_tile = opt.loss_tile,
                capacity = opt.capacity ~= 0 and opt.capacity or nil,
                max_capacity = opt.max_capacity ~= 0 and opt.max_capacity or nil }
 if opt.parts ~= 1 then more.parts = opt.parts end
 if opt.experts < 0 then error(("script.experts = %d: expected a number of experts, or 0"):format(opt.experts)) end
 if opt.experts > 0 then more.experts, more.top_k = opt.experts, opt.top_k ~= 0 and opt.top_k or 2 end
 if opt.overflow == "again" then more.overflow = "again" end
-if opt.balance ~= "none" or opt.bias_rate > 0 or opt.z_loss > 0 then
+if opt.balance ~= "none" or opt.bias_rate ~= 0 or opt.z_loss ~= 0 then
   more.balance = { loss = opt.balance, coefficient = opt.balance_coefficient, rate = opt.bias_rate, z = opt.z_loss }
 end
 local model, published = o.published.model(cfg.checkpoint.load,

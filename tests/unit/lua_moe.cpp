@@ -138,5 +138,15 @@ TEST_CASE("nn.moe says what to do about options that do not fit") {
     refused(", top_k = 2, overflow = 'grow'", "overflow = grow: expected \"drop\"");
     refused(", top_k = 2, shared_gate = true", "shared_gate needs shared, the width of the shared expert");
     refused(", top_k = 2, limit = -1", "limit = -1: expected a number above 0");
+    refused(", top_k = 2, limit = 0 / 0", "expected a number above 0");
+    refused(", top_k = 2, scale = 0", "scale = 0: expected a number above 0");
+    refused(", top_k = 2, shared = 0", "shared = 0: expected an integer of at least 1");
+    refused(", top_k = 2, bias = 0", "bias = 0: expected true or false");
+    refused(", top_k = 2, renormalise = 'no'", "renormalise = no: expected true or false");
+    refused(", top_k = 2, overflow = 'again', drop = 'weight'",
+            "drop = \"weight\": nothing is dropped with overflow = \"again\"");
+    refused(", top_k = 2, balance = 'sequence'", "balance = sequence: expected a table of options");
+    refused(", top_k = 2, correction = 0.5", "correction = 0.5: expected a value of the shape [6], the experts");
+    refused(", top_k = 2, correction = o.constant(1)", "expected a value of the shape [6], the experts");
     refused(", top_k = 2, expert = 2", "nn.moe has no option expert; it has experts, top_k");
 }
