@@ -2,6 +2,7 @@
 -- stores the softmax [B, H, T, S] in the compute type, as was usual before FlashAttention (Dao et al. 2022).
 -- Shapes: B batch, T seq, S keys, H heads, G kv_heads, R = H / G share, D head_dim.
 local native = require "orrery.native"
+local dims = require "orrery.dims"
 
 --- Returns score [..., T, S] with -1e30 where a query does not see the key, and a list of masks: a query sees a key
 -- where all are 1. Masks are u8 [T, S], or of documents [B, 1, 1, T, S]. Softmax turns -1e30 to 0 unless a query sees
@@ -73,7 +74,7 @@ local function part(x, dim, start, size) return x:slice { dim = dim, start = sta
 --- x [B, T, H, D] with pairs of neighbours -> the same with the first of each pair in the first half, as rope has it.
 local function halves(x)
   local pairs_of = x:dim "head_dim" // 2
-  local heads = x.dims[3] ~= "" and { x.dims[3], x.shape[3] } or x.shape[3]
+  local heads = dims.of(x, 3)
   return x:reshape { "batch", "seq", heads, { "pairs", pairs_of }, { "pair", 2 } }:transpose { 1, 2, 3, 5, 4 }
     :reshape { "batch", "seq", heads, { "head_dim", 2 * pairs_of } }
 end

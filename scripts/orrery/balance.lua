@@ -6,6 +6,7 @@
 -- and micro-batches add them, and the model's count divides them. Loads of the whole batch are complete only at the end
 -- of a step, so `last_step` uses those of the step before.
 local native = require "orrery.native"
+local dims = require "orrery.dims"
 local numbers = require "orrery.numbers"
 
 local balance = {}
@@ -58,9 +59,9 @@ end
 
 --- Sums all dims but the last; with keep, all but the first and the last.
 local function sum_of_tokens(x, keep)
-  local dims = {}
-  for d = keep and 2 or 1, #x.shape - 1 do dims[#dims + 1] = d end
-  return #dims == 0 and x or x:sum { dims = dims }
+  local summed = {}
+  for d = keep and 2 or 1, #x.shape - 1 do summed[#summed + 1] = d end
+  return #summed == 0 and x or x:sum { dims = summed }
 end
 
 --- The loads of a step, f32 [E]: choices of each expert in the whole batch. Complete only at the end of the step.
@@ -73,9 +74,7 @@ end
 local function by_group(x, groups)
   local batch = x.shape[1]
   if groups == batch then return x end
-  local dims = { x.dims[1] ~= "" and { x.dims[1], groups } or groups, batch // groups }
-  for d = 2, #x.shape do dims[d + 1] = x.dims[d] ~= "" and x.dims[d] or x.shape[d] end
-  return x:reshape(dims):sum { dims = { 2 } }
+  return x:reshape({ dims.of(x, 1, groups), batch // groups, table.unpack(dims.list(x, 2)) }):sum { dims = { 2 } }
 end
 
 --- 1 for each token with a target that counts, else 0, f32 [B, T], or in the shape of `like`; nil: all count.
@@ -83,9 +82,7 @@ local function counted(c, like)
   if not c.targets then return nil end
   local m = c.targets:less(0):select(native.constant(0), native.constant(1))
   if not like or #like.shape == 2 then return m end
-  local dims = {}
-  for d, size in ipairs(like.shape) do dims[d] = like.dims[d] ~= "" and { like.dims[d], size } or size end
-  return m:reshape(dims)
+  return m:reshape(dims.list(like))
 end
 
 --- each [..., N] -> f32 [], the sum over the tokens with targets that count.

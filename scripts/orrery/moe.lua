@@ -4,6 +4,7 @@
 -- S slots of an expert in a group, M mlp. `...` is B, or B, P where a sequence has several parts.
 local native = require "orrery.native"
 local balance = require "orrery.balance"
+local dims = require "orrery.dims"
 local numbers = require "orrery.numbers"
 
 local moe = {}
@@ -113,9 +114,9 @@ end
 
 --- The dims of the list `leading`, then the others.
 local function dims_of(leading, ...)
-  local dims = { table.unpack(leading) }
-  for _, dim in ipairs { ... } do dims[#dims + 1] = dim end
-  return dims
+  local all = { table.unpack(leading) }
+  for _, dim in ipairs { ... } do all[#all + 1] = dim end
+  return all
 end
 
 --- [..., N, E], by which experts are chosen, -> the same with -1e30 for all but the best groups of experts. A group
@@ -123,10 +124,7 @@ end
 local function of_best_groups(choice, c)
   if c.top_groups == c.groups then return choice end
   local shape, each = choice.shape, c.experts // c.groups
-  local leading = { table.unpack(shape, 1, #shape - 1) }
-  for d, size in ipairs(leading) do
-    leading[d] = choice.dims[d] ~= "" and choice.dims[d] or size
-  end
+  local leading = dims.list(choice, 1, #shape - 1)
   local by_group = choice:reshape(dims_of(leading, c.groups, each))
   local rank = by_group:top_k { k = math.min(2, each) }:sum { dims = { #shape + 1 } }
   local _, best = rank:top_k { k = c.top_groups }
@@ -160,8 +158,7 @@ function moe.experts(nn, x, given)
   local batch, seq, embed = table.unpack(x.shape)
   local tokens = seq // c.parts
   local slots = slots_of(c, capacity_of(c), tokens)
-  local names = x.dims
-  local function dim(d, size) return names[d] ~= "" and { names[d], size } or size end
+  local function dim(d, size) return dims.of(x, d, size) end
   local group = { dim(1, batch), c.parts > 1 and dim(2, c.parts) or nil }
   local h = c.parts > 1 and x:reshape(dims_of(group, tokens, dim(3, embed))) or x
   local std, std_out = c.std or embed ^ -0.5, c.std_out or c.std or c.mlp ^ -0.5

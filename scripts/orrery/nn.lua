@@ -4,6 +4,7 @@ local native = require "orrery.native"
 local attention = require "orrery.attention"
 local moe = require "orrery.moe"
 local balance = require "orrery.balance"
+local dims = require "orrery.dims"
 
 local nn = { scope = native.scope, param = native.param }
 
@@ -50,8 +51,7 @@ function nn.stack(list, options)
   end
   local all = {}
   for i, x in ipairs(list) do
-    local shape, dims, sizes = {}, x.dims, x.shape
-    for d = 1, #sizes do shape[d] = dims[d] ~= "" and dims[d] or sizes[d] end
+    local shape = dims.list(x)
     table.insert(shape, dim, options.name and { options.name, 1 } or 1)
     all[i] = x:reshape(shape)
   end
