@@ -787,6 +787,11 @@ function strategy.define(name, defaults, fn) end
 ---@param axis string|string[]
 ---@return string[]
 function strategy.axes(name, axis) end
+--- The number, from 1, of the dim with this name; nil without one, and for "".
+---@param x Value
+---@param name string
+---@return integer?
+function strategy.find_dim(x, name) end
 --- Splits the dim `batch` of all inputs over the axis, as the strategy data does. It marks nothing when an earlier
 --- strategy has split another dim of an input over the axis: each rank then has a part of the batch already.
 ---@param program AnnotatedProgram

@@ -23,6 +23,13 @@ function strategy.axes(name, axis)
   return axis
 end
 
+--- strategy.find_dim(x, name) -> the number, from 1, of the dim of x with this name; nil without one, and for "".
+function strategy.find_dim(x, name)
+  for d, other in ipairs(x.dims) do
+    if name ~= "" and other == name then return d end
+  end
+end
+
 --- strategy.split_batch(program, axis): splits the dim `batch` of all inputs over the axis. It marks nothing when an
 -- earlier strategy has split another dim of an input over it: each rank then has a part of the batch already.
 function strategy.split_batch(program, axis)

@@ -4,7 +4,7 @@
 -- equal parts of a causal mask. plugins/strategy/context gives the same program.
 -- Shapes: q and o [B, T, H, D], k and v [B, S, G, D], statistics [B, H, T], documents and positions [B, T] and [B, S].
 local native, strategy = require "orrery.native", require "orrery.strategy"
-local R, S = strategy.R, strategy.S
+local R, S, find_dim = strategy.R, strategy.S, strategy.find_dim
 
 local function refuse(text, ...) native.fail("strategy context: " .. text:format(...)) end
 
@@ -19,13 +19,6 @@ local function choices(axis, size)
   return ("%s of %s%d would divide"):format(axis, #all > 0 and table.concat(all, ", ") .. " or " or "", last)
 end
 
---- The number of the dim of this name, or nil.
-local function find(x, name)
-  for d, other in ipairs(x.dims) do
-    if name ~= "" and other == name then return d end
-  end
-end
-
 --- Refuses to run after a strategy that splits the batch over this axis, or the sequence or heads over another one.
 local function refuse_later(program, mesh, axis)
   local after = "strategy context must come before other strategies in program:parallel: "
@@ -35,7 +28,7 @@ local function refuse_later(program, mesh, axis)
         native.fail(after .. ("the batch is split over %s already"):format(axis))
       end
     end
-    for _, op in ipairs(find(x, "seq") and x:readers() or {}) do
+    for _, op in ipairs(find_dim(x, "seq") and x:readers() or {}) do
       for _, y in ipairs(op.outputs) do
         for _, split in ipairs(y:splits()) do
           if y.dims[split.dim] == "seq" and split.axis ~= axis then
@@ -71,7 +64,7 @@ end
 local function split_sequence(program, axis, n, order)
   local first, chunks = nil, order == "zigzag" and 2 * n or n
   for x in program:inputs() do
-    local dim = find(x, "seq")
+    local dim = find_dim(x, "seq")
     if dim then
       first = first or x
       local size = x.shape[dim]
@@ -111,7 +104,7 @@ local function split_heads(op, axis, n)
   for _, result in ipairs(op.outputs) do
     for _, reader in ipairs(#result.shape == 4 and result:readers() or {}) do
       for _, y in ipairs(is_attention(reader) and {} or reader.outputs) do
-        local dim = find(y, q.dims[2])
+        local dim = find_dim(y, q.dims[2])
         if dim then y:store { [axis] = S(dim) } end
       end
     end

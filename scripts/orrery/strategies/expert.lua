@@ -3,7 +3,7 @@
 -- gradients. The axes may split the batch or the sequence as well: tokens then travel to their experts and back by
 -- all-to-alls, which propagation derives. plugins/strategy/expert gives the same program.
 local native, strategy = require "orrery.native", require "orrery.strategy"
-local S = strategy.S
+local S, find_dim = strategy.S, strategy.find_dim
 
 local function refuse(text, ...) native.fail("strategy expert: " .. text:format(...)) end
 
@@ -50,13 +50,6 @@ local function refuse_later(p, axes)
   end
 end
 
---- The number of the dim of this name, or nil.
-local function find(x, name)
-  for d, other in ipairs(x.dims) do
-    if other == name then return d end
-  end
-end
-
 --- Refuses groups of tokens of slabs [batch, seq (groups of a row)?, experts, ..] that earlier splits of the sequence
 -- tear apart.
 local function require_groups(program, mesh, op, slabs)
@@ -69,7 +62,7 @@ local function require_groups(program, mesh, op, slabs)
       end
     end
   end
-  local seq = find(slabs, "seq")
+  local seq = find_dim(slabs, "seq")
   local groups = seq and slabs.shape[seq] or 1
   if groups % ranks ~= 0 then
     local split = #text == 1 and "splits" or "split"
@@ -92,7 +85,7 @@ return strategy.define("expert", { axes = { "ep" } }, function(program, mesh, op
     for _, axis in ipairs(axes) do x[mark](x, { [axis] = S(dim) }) end
   end
   for p in program:params() do
-    local dim = find(p, "experts")
+    local dim = find_dim(p, "experts")
     if dim then
       local n = p.shape[dim]
       if n % ranks ~= 0 then
@@ -113,18 +106,18 @@ return strategy.define("expert", { axes = { "ep" } }, function(program, mesh, op
   for _, op in ipairs(program:ops()) do
     local slabs, weighed
     for _, y in ipairs(op.outputs) do
-      if not slabs and find(y, "batch") and find(y, "experts") then slabs = y end
+      if not slabs and find_dim(y, "batch") and find_dim(y, "experts") then slabs = y end
     end
     if slabs then
-      local dim = find(slabs, "experts")
+      local dim = find_dim(slabs, "experts")
       require_groups(program, mesh, op, slabs)
       split(slabs, dim, "store")
       split(slabs, dim, "use")
       for _, x in ipairs(op.inputs) do
-        weighed = weighed or find(x, "experts") and not find(x, "batch")
+        weighed = weighed or find_dim(x, "experts") and not find_dim(x, "batch")
       end
       for _, x in ipairs(weighed and op.inputs or {}) do
-        if find(x, "batch") and x.shape[dim] == slabs.shape[dim] then split(x, dim, "use") end
+        if find_dim(x, "batch") and x.shape[dim] == slabs.shape[dim] then split(x, dim, "use") end
       end
     end
   end
