@@ -178,7 +178,7 @@ end
 --- The sum of the losses with those of its routes, a list in the order of layers. Reports balance_loss and z_loss per
 -- target; expert_load, the largest load of each layer divided by its mean; expert_drop, the share of its choices that
 -- found no slot. Evaluations have none of these losses and reports.
-function balance.close(routes, loss, count)
+function balance.close(nn, routes, loss, count)
   check_routes(routes)
   if not native.training() then return loss end
   for _, name in ipairs { "balance_loss", "z_loss" } do
@@ -198,12 +198,7 @@ function balance.close(routes, loss, count)
     drops[i] = ((route.load:cast "f32" - route.slots):maximum(0):sum() / choices):reshape { 1 }
   end
   if #routes > 0 then
-    local function list(values)
-      if #values == 1 then return values[1] end
-      local others = { table.unpack(values, 2) }
-      others[#values] = { dim = 1 }
-      return values[1]:concat(table.unpack(others))
-    end
+    local function list(values) return #values == 1 and values[1] or nn.concat(values, { dim = 1 }) end
     native.result("expert_load", list(loads))
     native.result("expert_drop", list(drops))
   end

@@ -308,6 +308,6 @@ end
 -- it once. Each step reports expert_load, by layer the largest load of an expert divided by the mean, expert_drop, by
 -- layer the share of choices that found no slot, and balance_loss and z_loss divided by `count`. Evaluations have only
 -- the loss itself.
-function nn.balanced(routes, loss, count) return balance.close(routes, loss, count) end
+function nn.balanced(routes, loss, count) return balance.close(nn, routes, loss, count) end
 
 return nn
