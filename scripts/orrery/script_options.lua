@@ -1,4 +1,6 @@
 --- What gpt.lua and hf.lua do with their options.
+local native = require "orrery.native"
+
 local script_options = {}
 
 --- The list { "dp", "cp" } of a text "dp,cp".
@@ -8,7 +10,8 @@ function script_options.words(list)
   return all
 end
 
---- Throws for an option of a mixture of experts that is given but that nothing reads, because another one is not set.
+--- Throws for an option of a mixture of experts that is given but that has no effect, because another one is not set, no
+-- layer has experts or the mesh has no such axis.
 -- `declared`: the table given to o.options, with the defaults; `opt`: its result.
 function script_options.check_mixture(declared, opt)
   local function check(key, read, needed)
@@ -21,6 +24,18 @@ function script_options.check_mixture(declared, opt)
   check("drop", opt.overflow == "drop", "overflow = drop")
   check("balance_coefficient", opt.balance ~= "none", "balance")
   check("balance_groups", opt.balance == "groups", "balance = groups")
+  if declared.dense and opt.dense > 0 and opt.dense >= opt.layers then
+    error(("script.dense = %d: none of %d layers would have experts\n  give fewer than script.layers, or choose "
+      .. "script.model = llama"):format(opt.dense, opt.layers), 2)
+  end
+  local listed, meshed, known = "," .. opt.expert_axes .. ",", false, false
+  for axis in pairs(native.config.mesh) do
+    meshed, known = true, known or listed:find("," .. axis .. ",", 1, true) ~= nil
+  end
+  if meshed and not known and opt.expert_axes ~= declared.expert_axes[1] then
+    error(("script.expert_axes = %s: the mesh has no such axis, so that experts would not be split\n  name axes of "
+      .. "[mesh], or leave it out"):format(opt.expert_axes), 2)
+  end
 end
 
 return script_options

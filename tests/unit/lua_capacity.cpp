@@ -156,6 +156,8 @@ TEST_CASE("lists of capacities that cannot be") {
               "o.overflow: the program has no capacity; call o.capacity first"));
     CHECK(
         has(message(replaced("if o.training() then", "if true then")), "o.overflow: only a train step can run again"));
+    CHECK(has(message(replaced("4 * c end", "4 / c end")),
+              "limit(1.5) = 2.66667 is more than limit(3) = 1.33333: a larger capacity holds no less"));
     CHECK(
         has(message(replaced("4 * c end", "-c end")), "limit(3) is the number -3.0, expected a number of at least 0"));
 }

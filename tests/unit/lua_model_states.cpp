@@ -103,6 +103,8 @@ TEST_CASE("what a state cannot be or become is refused with the line of the scri
     CHECK(has(refused(mean + mean + "m:next(m)"), "two values named \"mean\""));
     CHECK(has(refused("o.state { name = 'n', shape = {}, dtype = 'i32' }"), "expected a float type"));
     CHECK(has(refused("o.state { name = 'n', shape = {}, initial = 1 / 0 }"), "a finite number"));
+    CHECK(has(refused("o.state { name = 'n', shape = {}, initial = 1e39 }"), "a finite number of f32"));
+    CHECK(has(refused("o.state { name = 'n', shape = {}, dtype = 'f16', initial = 1e5 }"), "a finite number of f16"));
     CHECK(has(refused("o.state { shape = {} }"), "name"));
     CHECK(
         has(refused("", "function(u) o.state { name = 'n', shape = {} } end"), "inside the function given to o.trace"));

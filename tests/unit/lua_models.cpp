@@ -242,6 +242,10 @@ TEST_CASE("scripts/gpt.lua refuses an option that its model lacks") {
     CHECK(has(refused({"script.model=mixtral", "script.balance_groups=2"}),
               "script.balance_groups = 2: nothing reads it without balance = groups"));
     CHECK(refused({"script.model=mixtral", "script.overflow=again", "script.capacity=3"}) == "");
+    CHECK(has(refused({"script.model=qwen3_moe", "script.dense=6"}), "script.dense = 6: none of 6 layers would have"));
+    CHECK(has(refused({"script.model=mixtral", "mesh.dp=2", "script.expert_axes=dq"}),
+              "script.expert_axes = dq: the mesh has no such axis"));
+    CHECK(refused({"script.model=mixtral", "mesh.dp=2", "script.expert_axes=dq,dp"}) == "");
     CHECK(has(refused({"script.model=mlp"}), "script.model = mlp: expected gpt, llama, qwen2, mixtral or qwen3_moe"));
     CHECK(refused({"script.model=llama", "script.kv_heads=3", "script.qk_norm=true", "script.window=8"}) == "");
 }

@@ -163,8 +163,13 @@ int overflow(lua_State* L) {
         union_of(tape->first_capacities.empty() ? Capacities{list} : tape->first_capacities);
     const size_t at = tape->capacity > 0 ? std::ranges::lower_bound(all, tape->capacity) - all.begin() : all.size() - 1;
     const double own = own_capacity(list, all[at]), smaller = own_capacity(list, all[at > 0 ? at - 1 : 0]);
-    const ValueId now = above(limit_of(L, own));
-    const ValueId below = smaller == own ? now : above(limit_of(L, smaller));
+    const double limit = limit_of(L, own), lower = limit_of(L, smaller);
+    if (lower > limit)
+        bad_argument(L, 2,
+                     fmt::format("limit({:g}) = {:g} is more than limit({:g}) = {:g}: a larger capacity holds no less",
+                                 smaller, lower, own, limit));
+    const ValueId now = above(limit);
+    const ValueId below = smaller == own ? now : above(lower);
     tape->overflowing.push_back(list);
     if (!tape->declares) return 0;
     const auto number = tape->overflows++;

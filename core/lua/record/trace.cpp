@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "base/suggest.h"
@@ -138,7 +139,8 @@ int model_state(lua_State* L) {
     std::vector<std::string> dims;
     shape_fields(L, fields, type.shape, dims);
     const double initial = fields.number("initial").value_or(0);
-    if (!std::isfinite(initial)) fields.wrong("initial", "a finite number");
+    if (!(std::abs(initial) <= (type.dtype == DType::f16 ? 65504 : std::numeric_limits<float>::max())))
+        fields.wrong("initial", fmt::format("a finite number of {}", name_of(type.dtype)));
     fields.finish();
     const Attributes init{{"kind", std::string("ones")}, {"scale", initial}};
     const ValueId id = tape->builder.state(none, name, std::move(type), init, where(L));
