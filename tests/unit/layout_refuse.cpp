@@ -62,7 +62,8 @@ TEST_CASE("micro-batches that do not divide the batch, and a mark on micro") {
 TEST_CASE("a mark over the axis of a pipeline") {
     Model m = mlp(4, 4, 12);
     m.program.pipeline({"pp", "1f1b", 1, {"pipeline", "strategy.lua", 2, 0}});
-    m.program.stage("", 0, {});
+    m.program.stage("mlp", 0, {});
+    m.program.stage("", 1, {});
     Program other = m.program;
     m.store("up.w", "pp", S(1), "expert");
     CHECK_THAT(refusal(m.program, Mesh({{"pp", 2}})), Contains("expert, strategy.lua:1: cannot mark up.w") &&

@@ -67,7 +67,7 @@ TEST_CASE("expert strategy: the axis of a pipeline is refused, in C++ and in Lua
         const auto all =
             made("pp = 2", "o.strategy.pipeline { ends = true }, s.expert { axes = { 'pp' } }", kind, "mixtral");
         CHECK_THROWS_WITH(distribute(all->train(), all->mesh),
-                          Catch::Contains("expert, a.lua:6: cannot mark") &&
+                          Catch::Contains("expert, a.lua:7: cannot mark") &&
                               Catch::Contains("over pp=2: the pipeline") &&
                               Catch::Contains("give the two strategies different axes"));
     }
