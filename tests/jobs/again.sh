@@ -6,7 +6,7 @@ source "$(dirname "$0")/lib.sh"
 # From step `pull` on, all tokens of a row choose experts 3 and 5.
 cat > again.lua << 'LUA'
 local o, nn = require "orrery", require "orrery.nn"
-local opt = o.options { overflow = "again", capacity = 1.0, max_capacity = 4.0, pull = 1000 }
+local opt = o.options { overflow = "again", capacity = 1.0, max_capacity = 4.0, pull = 1000, mixed = false }
 local data = o.data.text {}
 local again = opt.overflow == "again"
 local program = o.trace("again", data.signature, function(batch)
@@ -16,9 +16,11 @@ local program = o.trace("again", data.signature, function(batch)
   local pulled = late * (expert:equal(3):select(o.constant(1), o.constant(0)) +
                          expert:equal(5):select(o.constant(1), o.constant(0)))
   for layer = 1, 2 do
+    local few = opt.mixed and layer == 2                      -- other experts, and other capacities: 1.1, 1.25, 1.5
     x = x + nn.scope("layer" .. layer, nn.moe, nn.layernorm(x, "ln" .. layer), {
-      experts = 8, top_k = 2, mlp = 16, std = 0.3, parts = 2, correction = pulled,
-      overflow = opt.overflow, capacity = opt.capacity, max_capacity = again and opt.max_capacity or nil })
+      experts = few and 3 or 8, top_k = 2, mlp = 16, std = 0.3, parts = 2, correction = not few and pulled or nil,
+      overflow = opt.overflow, capacity = few and again and 1.1 or opt.capacity,
+      max_capacity = again and opt.max_capacity or nil })
   end
   return nn.linear(x, "head", { "vocab", data.vocab }):cross_entropy(batch.targets)
 end)
@@ -50,6 +52,16 @@ for precision in f32 f16; do
             fail "$precision: another $key than with slots for all"
     done
 done
+# Two kinds of mixtures run again together, with the capacities of both.
+how=(--set device.cpu.reference=true --set script.mixed=true)
+trained_in full_mixed "${settings[@]}" "${full[@]}" "${how[@]}"
+trained_in mixed "${settings[@]}" "${how[@]}"
+ran_again mixed
+for key in loss grad_norm eval_loss; do
+    cmp <(values full_mixed $key) <(values mixed $key) || fail "mixed: another $key than with slots for all"
+done
+grep -q "capacity: train steps of 7 capacities compiled in" mixed.log ||
+    { cat mixed.log; fail "the capacities of both"; }
 grep -q "capacity: train steps of 6 capacities compiled in" again_f32.log ||
     { cat again_f32.log; fail "the capacities"; }
 grep -Eq "capacity: 1 \(.* of scratch\), 1.25 \(.*\), 1.5 \(.*\), 2 \(.*\), 3 \(.*\), 4 \(.*\)" again_f32.log ||
