@@ -129,14 +129,14 @@ TEST_CASE("an optimizer decides when states change only if it handles the loss s
 }
 
 TEST_CASE("values of another trace are refused wherever a value can be given, by name") {
-    // `w` and `kept` are of the trace of the model, which has ended.
-    const std::string keep = "kept, weight = (y * 2):sum():named('kept'), w";
+    // `w` and `early` are of the trace of the model, which has ended.
+    const std::string keep = "early, weight = (y * 2):sum():named('early'), w";
     const std::string step = "for p in u:params() do u:set(p, p - p:grad()) end ";
-    for (const char* use : {"u:result('a', kept)", "for p in u:params() do u:set(p, kept) end", "u:set(kept, kept)",
-                            "u:state(kept, 'm')", "u:count():dropout(0.5, kept)"}) {
+    for (const char* use : {"u:result('a', early)", "for p in u:params() do u:set(p, early) end", "u:set(early, early)",
+                            "u:state(early, 'm')", "u:count():dropout(0.5, early)"}) {
         const std::string text = refused(keep, std::string("function(u) ") + use + " " + step + "end");
         INFO(use << ": " << text);
-        CHECK(has(text, "kept f32[]"));
+        CHECK(has(text, "early f32[]"));
         CHECK(has(text, "is a value of another trace"));
     }
     CHECK(has(refused(keep, "function(u) u:set(weight, weight) end"), "w f32[embed=3]"));
