@@ -10,9 +10,9 @@ function script_options.words(list)
   return all
 end
 
---- Throws for an option of a mixture of experts that is given but that has no effect, because another one is not set, no
--- layer has experts or the mesh has no such axis.
--- `declared`: the table given to o.options, with the defaults; `opt`: its result.
+--- Throws for an option of a mixture of experts that is given but has no effect, because another one is not set, no
+-- layer has experts or the mesh has no such axis. `declared`: the table given to o.options, with the defaults; `opt`:
+-- its result.
 function script_options.check_mixture(declared, opt)
   local function check(key, read, needed)
     if declared[key] and not read and opt[key] ~= declared[key][1] then
