@@ -39,8 +39,8 @@ local function checked(given, x)
   if c.loss == "none" and c.coefficient ~= defaults.coefficient then
     fail("coefficient = %g: it multiplies the loss, and there is none\n  leave it out, or choose a loss", c.coefficient)
   end
-  local targets = c.targets and c.targets.shape
-  if targets and not (#targets == 2 and targets[1] == batch and targets[2] == seq) then
+  local shape = type(c.targets) == "userdata" and c.targets.shape or {}
+  if c.targets and not (#shape == 2 and shape[1] == batch and shape[2] == seq) then
     fail("targets: %s has another shape than the tokens, [%d, %d]", tostring(c.targets), batch, seq)
   end
   if c.loss == "groups" and native.training() then

@@ -147,6 +147,8 @@ TEST_CASE("lists of capacities that cannot be") {
     CHECK(has(message(script("{ 2, 1 }")), "entry 2 is 1, expected a number above 2"));
     CHECK(has(message(script("{}")), "the list is empty"));
     CHECK(has(message(script("{ 1, 'x' }")), "entry 2 is the text \"x\", expected a number above 1"));
+    CHECK(has(message(script("{ 1, 2, largest = 3 }")), "the list has other entries than those from 1 to 2"));
+    CHECK(has(message(script("{ 1, 2, nil, 3 }")), "the list has other entries than those from 1 to 2"));
     CHECK(has(message(script("{ 1, 1.0000001, 4 }")), "entries 1 and 2 are both printed as 1"));
     CHECK(has(message(script("(layer == 1 and { 1, 2 } or { 1, 2.0000001 })")),
               "two lists have numbers that are both printed as 2"));

@@ -36,6 +36,10 @@ std::vector<double> check_capacities(lua_State* L, int index) {
         lua_pop(L, 1);
     }
     lua_pop(L, 1);
+    size_t entries = 0;
+    for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) ++entries;
+    if (entries != list.size())
+        bad_argument(L, index, fmt::format("the list has other entries than those from 1 to {}", list.size()));
     if (list.empty()) bad_argument(L, index, "the list is empty");
     return list;
 }
