@@ -85,7 +85,7 @@ private:
     Load largest_;
 };
 
-Load parsed(const std::string& text) {
+Load load_in(const std::string& text) {
     char* end = nullptr;
     Load load;
     load.above = std::strtof(text.c_str(), &end);
@@ -104,7 +104,7 @@ std::string largest_load(Session& session, Executor& executor) {
     Load largest;
     for (const std::string& text :
          session.exchange("largest load", fmt::format("{} {} {} {}", mine.above, mine.load, mine.value, mine.element)))
-        if (const Load one = parsed(text); one.above > largest.above) largest = one;
+        if (const Load one = load_in(text); one.above > largest.above) largest = one;
     if (largest.value == none) return "";
     const Value& value = executor.plan().program.value(largest.value);
     const std::string dim = value.dims.back().empty() ? "element" : value.dims.back();
