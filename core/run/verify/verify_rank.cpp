@@ -362,13 +362,14 @@ bool TwinRank::repeat(int index, size_t which) {
 /// oracle's choice.
 void TwinRank::take_choice(int index, size_t which) {
     const Instruction& i = at(index);
+    if (i.opcode != Opcode::kernel || i.op == none) return;
     const ValueId id = i.operands[which].value;
     const Op& op = s_.plan.program.op(i.op);
     const std::optional<Choice>& choice = op_def(op.kind).choice;
     const Tensor& have = s_.actual.operand(index, which);
     const Tensor& want = s_.twin.operand(index, which);
     const int64_t micro = i.fragment.micro;
-    if (!choice || i.opcode != Opcode::kernel || op.outputs[choice->output] != id || same_bits(have, want)) return;
+    if (!choice || op.outputs[choice->output] != id || same_bits(have, want)) return;
     std::vector<Shape> shapes;
     for (const ValueId input : op.inputs) {
         const std::optional<Block> piece = block(input, micro);
