@@ -80,7 +80,7 @@ TEST_CASE("traits of ops agree with operands, attributes and each other") {
     broken.moves = Moves::renames;
     broken.multiplies = {1};
     broken.fused_of = {"slize"};
-    broken.choice = Choice{1, {0, 0}, op_def("less").choice->differences};
+    broken.choice = FloatChoice{1, {0, 0}, op_def("less").choice->differences};
     CHECK(untrue_of(broken).size() == 4);
 }
 

@@ -59,7 +59,7 @@ struct Rivals {
 };
 
 /// Says that an output of integers follows from other integers and the order of elements of float operands alone.
-struct Choice {
+struct FloatChoice {
     int output = 0;
     std::vector<int> operands = {};  ///< those with the first and the second of two elements
     /// Compares two results for operands of these shapes: returns elements that are in another order, one pair or more
@@ -173,7 +173,7 @@ struct OpDef {
     /// The op looks up rows by ids. The vocabulary of a program is the smallest number of rows among its lookups.
     std::optional<Lookup> looks_up = {};
     /// The op compares floats, so rounding may change a result where they are nearly equal. Used by verify.
-    std::optional<Choice> choice = {};
+    std::optional<FloatChoice> choice = {};
     /// By input: name of the flag that makes the kernel read the input with its last two dims swapped. Used by lowering
     /// to fold transposes.
     std::vector<std::string_view> swaps = {};

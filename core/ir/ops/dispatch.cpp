@@ -266,7 +266,7 @@ std::vector<OpDef> dispatch_ops() {
          .rule = assign_slots_rule,
          .flops = choice_flops,
          .looks_up = Lookup{0, {true, 1}, -1, true},
-         .choice = Choice{0, {1, 1}, other_holders},
+         .choice = FloatChoice{0, {1, 1}, other_holders},
          .samples = assignments},
         {.name = "dispatch",
          .operands = {"x", "slots", "weights?"},

@@ -285,7 +285,7 @@ OpDef compare(std::string_view name) {
             .infer = infer_compare,
             .rule = elementwise_rule,
             .flops = one_flop,
-            .choice = Choice{0, {0, 1}, other_order},
+            .choice = FloatChoice{0, {0, 1}, other_order},
             .samples = comparisons};
 }
 

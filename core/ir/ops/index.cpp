@@ -290,7 +290,7 @@ std::vector<OpDef> index_ops() {
          .rule = whole_dim_rule,
          .gradient = grad_top_k,
          .flops = input_flops,
-         .choice = Choice{1, {0, 0}, other_picks},
+         .choice = FloatChoice{1, {0, 0}, other_picks},
          .samples = largest},
         {.name = "cumsum",
          .operands = {"x"},

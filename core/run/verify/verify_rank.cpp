@@ -365,7 +365,7 @@ void TwinRank::take_choice(int index, size_t which) {
     if (i.opcode != Opcode::kernel || i.op == none) return;
     const ValueId id = i.operands[which].value;
     const Op& op = s_.plan.program.op(i.op);
-    const std::optional<Choice>& choice = op_def(op.kind).choice;
+    const std::optional<FloatChoice>& choice = op_def(op.kind).choice;
     const Tensor& have = s_.actual.operand(index, which);
     const Tensor& want = s_.twin.operand(index, which);
     const int64_t micro = i.fragment.micro;
