@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 #include <regex>
+#include <sstream>
 
 #include "folders.h"
 #include "ir/op.h"
@@ -49,6 +50,13 @@ std::vector<std::string> untrue_of(const OpDef& def) {
         const AttributeDef* const dim = attribute(def, def.looks_up->dim_attribute);
         want(dim && (dim->required || dim->fallback), "looks up in a dim that an attribute always says");
     }
+    if (def.choice) {
+        std::istringstream outputs{std::string(def.types.substr(def.types.find("->") + 2))};
+        const std::vector<std::string> types{std::istream_iterator<std::string>(outputs), {}};
+        const auto chosen = static_cast<size_t>(def.choice->output);
+        want(def.choice->differences && chosen < types.size() && (types[chosen] == "i" || types[chosen] == "b"),
+             "chooses an output of integers");
+    }
     for (int i : def.multiplies) want(takes(def, i), "multiplies an operand that it takes");
     want(def.swaps.size() <= def.operands.size(), "swaps dims of operands that it takes");
     for (std::string_view flag : def.swaps)
@@ -72,7 +80,8 @@ TEST_CASE("traits of ops agree with operands, attributes and each other") {
     broken.moves = Moves::renames;
     broken.multiplies = {1};
     broken.fused_of = {"slize"};
-    CHECK(untrue_of(broken).size() == 3);
+    broken.choice = FloatChoice{1, {0, 0}, op_def("less").choice->differences};
+    CHECK(untrue_of(broken).size() == 4);
 }
 
 TEST_CASE("kernels assume the defaults that ops declare") {

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,6 +51,21 @@ struct Lookup {
     bool skips = false;                   ///< an id of -1 is legal and selects no row
     std::string_view dim_attribute = {};  ///< attribute that gives the dim; "": the member `dim` does
     int dims = 1;
+};
+
+/// Two elements of float operands, row-major, whose order decides element `result` of an output.
+struct Rivals {
+    int64_t result = 0, first = 0, second = 0;
+};
+
+/// Says that an output of integers follows from other integers and the order of elements of float operands alone.
+struct FloatChoice {
+    int output = 0;
+    std::vector<int> operands = {};  ///< those with the first and the second of two elements
+    /// Compares two results for operands of these shapes: returns elements that are in another order, one pair or more
+    /// for each cause; none if no order explains the difference.
+    std::vector<Rivals> (*differences)(const Attributes&, std::span<const Shape>, const Tensor& want,
+                                       const Tensor& have) = nullptr;
 };
 
 /// What determines the simulated time of a kernel launch.
@@ -156,6 +172,8 @@ struct OpDef {
     std::vector<int> multiplies = {};
     /// The op looks up rows by ids. The vocabulary of a program is the smallest number of rows among its lookups.
     std::optional<Lookup> looks_up = {};
+    /// The op compares floats, so rounding may change a result where they are nearly equal. Used by verify.
+    std::optional<FloatChoice> choice = {};
     /// By input: name of the flag that makes the kernel read the input with its last two dims swapped. Used by lowering
     /// to fold transposes.
     std::vector<std::string_view> swaps = {};

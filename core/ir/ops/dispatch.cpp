@@ -4,7 +4,10 @@
 // width.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <limits>
+#include <map>
 
 #include "ir/ops/common.h"
 #include "ir/ops/dispatch.h"
@@ -192,6 +195,28 @@ int64_t slot_flops(const Program& program, const Op& op) {
 /// Numbers of slots count dims E and S of y [.., E, S, D].
 Lookup slots_of(int slots, OperandRef y) { return {.ids = slots, .rows = y, .dim = -3, .skips = true, .dims = 2}; }
 
+// By weight, choices of one expert in one group that have a slot in only one of the results: each of `want` against
+// each of `have`. Then as many have lost a slot as have gained one.
+std::vector<Rivals> other_holders(const Attributes& attributes, std::span<const Shape> operands, const Tensor& want,
+                                  const Tensor& have) {
+    if (operands.size() < 2) return {};
+    const int64_t slots = attributes.integer("slots");
+    const int64_t group = want.shape.back() * want.shape[want.shape.size() - 2];
+    const auto *before = static_cast<const int32_t*>(want.data), *now = static_cast<const int32_t*>(have.data);
+    std::map<int64_t, std::array<std::vector<int64_t>, 2>> changed;  // by expert of a group: choices lost and gained
+    for (int64_t c = 0; c < want.count(); ++c)
+        if ((before[c] < 0) != (now[c] < 0))
+            changed[c / group * attributes.integer("experts") + std::max(before[c], now[c]) / slots][before[c] < 0]
+                .push_back(c);
+    std::vector<Rivals> found;
+    for (const auto& [expert, choices] : changed) {
+        if (choices[0].size() != choices[1].size()) return {};
+        for (const int64_t lost : choices[0])
+            for (const int64_t gained : choices[1]) found.push_back({lost, lost, gained});
+    }
+    return found;
+}
+
 // Samples: 2 groups of 9 tokens with 3 choices among 4 experts with 6 slots. Slots of a gradient's sample may repeat,
 // and some are out of range at both ends.
 const Attributes experts_4{{"experts", int64_t{4}}, {"slots", int64_t{6}}};
@@ -241,6 +266,7 @@ std::vector<OpDef> dispatch_ops() {
          .rule = assign_slots_rule,
          .flops = choice_flops,
          .looks_up = Lookup{0, {true, 1}, -1, true},
+         .choice = FloatChoice{0, {1, 1}, other_holders},
          .samples = assignments},
         {.name = "dispatch",
          .operands = {"x", "slots", "weights?"},

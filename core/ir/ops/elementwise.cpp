@@ -256,6 +256,28 @@ OpDef unary_grad(std::string_view name, std::vector<AttributeDef> attributes = {
             .samples = two};
 }
 
+// The element of an operand of shape `from` that element i of a result of shape `to` reads.
+int64_t broadcast_from(const Shape& from, const Shape& to, int64_t i) {
+    int64_t at = 0, stride = 1;
+    for (size_t d = from.size(), last = to.size(); d-- > 0; i /= to[last]) {
+        --last;
+        if (from[d] > 1) at += i % to[last] * stride;
+        stride *= from[d];
+    }
+    return at;
+}
+
+std::vector<Rivals> other_order(const Attributes&, std::span<const Shape> operands, const Tensor& want,
+                                const Tensor& have) {
+    const auto *before = static_cast<const uint8_t*>(want.data), *now = static_cast<const uint8_t*>(have.data);
+    std::vector<Rivals> found;
+    for (int64_t i = 0; i < want.count(); ++i)
+        if (before[i] != now[i])
+            found.push_back(
+                {i, broadcast_from(operands[0], want.shape, i), broadcast_from(operands[1], want.shape, i)});
+    return found;
+}
+
 OpDef compare(std::string_view name) {
     return {.name = name,
             .operands = {"a", "b"},
@@ -263,6 +285,7 @@ OpDef compare(std::string_view name) {
             .infer = infer_compare,
             .rule = elementwise_rule,
             .flops = one_flop,
+            .choice = FloatChoice{0, {0, 1}, other_order},
             .samples = comparisons};
 }
 

@@ -150,6 +150,20 @@ FactorRule whole_dim_rule(const Program& program, const Op& op) {
     return make.rule;
 }
 
+std::vector<Rivals> other_picks(const Attributes& attributes, std::span<const Shape> operands, const Tensor& want,
+                                const Tensor& have) {
+    const int64_t dim = attributes.integer("dim"), size = operands[0][dim], k = want.shape[dim];
+    const int64_t inner = count_of(Shape(want.shape.begin() + dim + 1, want.shape.end()));
+    const auto *ids = static_cast<const int32_t*>(want.data), *others = static_cast<const int32_t*>(have.data);
+    std::vector<Rivals> found;
+    for (int64_t i = 0; i < want.count(); ++i) {
+        const auto element = [&](int64_t id) { return (i / inner / k * size + id) * inner + i % inner; };
+        if (others[i] < 0 || others[i] >= size) return {};
+        if (ids[i] != others[i]) found.push_back({i, element(ids[i]), element(others[i])});
+    }
+    return found;
+}
+
 FactorRule cumsum_rule(const Program& program, const Op& op) {
     FactorRule rule = whole_dim_rule(program, op);
     rule.linear_in = {0};
@@ -276,6 +290,7 @@ std::vector<OpDef> index_ops() {
          .rule = whole_dim_rule,
          .gradient = grad_top_k,
          .flops = input_flops,
+         .choice = FloatChoice{1, {0, 0}, other_picks},
          .samples = largest},
         {.name = "cumsum",
          .operands = {"x"},

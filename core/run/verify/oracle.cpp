@@ -52,6 +52,7 @@ Oracle::Oracle(const Program& annotated, const Program& propagated, const Mesh& 
         throw Error("verify compares values in host memory, which this device does not share; use device \"cpu\"");
     collect();
     find_rounded_sums();
+    find_compared();
     sources_.resize(slots_);
 }
 
@@ -207,6 +208,12 @@ void Oracle::find_rounded_sums() {
         }
 }
 
+void Oracle::find_compared() {
+    for (const Op& op : propagated_.ops)
+        for (const ValueId input : op.inputs)
+            if (op_def(op.kind).choice && is_float(propagated_.value(input).type.dtype)) compared_.push_back(input);
+}
+
 double Oracle::noise_of(ValueId id) const {
     const DType dtype = propagated_.value(id).type.dtype;
     return rounded_[id] && size_of(dtype) == 2 ? epsilon_of(dtype) : rounding;
@@ -247,6 +254,8 @@ void Oracle::run(const Work& work, Arrays& values, uint64_t seed) {
     for (size_t i = 0; i < op.outputs.size(); ++i) {
         const Tensor& made = operands[op.inputs.size() + i];
         const ValueId id = op.outputs[i];
+        if (const auto& choice = op_def(op.kind).choice; choice && choice->output == static_cast<int>(i))
+            std::memcpy(made.data, values_[work.slots[op.inputs.size() + i]]->data, made.bytes());
         jitter(made.dtype, made.data, made.count(), noise_of(id), seed + 0x9e37u * static_cast<uint64_t>(id + 1));
     }
 }
@@ -293,6 +302,7 @@ void Oracle::step(int64_t step) {
     each_.clear();
     for (const auto& [updated, gradient] : gradient_of_)
         for (size_t slot : {updated, gradient}) each_[slot].assign(propagated_.values[gradient].type.count(), 0.0f);
+    for (const ValueId id : compared_) each_[slot_[id]].assign(propagated_.value(id).type.count(), 0.0f);
     drawn_ = 0;
     draw(draws_);
 }
@@ -416,5 +426,17 @@ const char* Oracle::left_out(ValueId value) const {
 }
 
 double Oracle::moved(ValueId value) const { return std::sqrt(squares_[slot_[value]] / drawn_); }
+
+double Oracle::moved(ValueId value, int64_t element) const {
+    const auto each = each_.find(slot_[value]);
+    if (each == each_.end()) return 0;
+    const auto size = [&](int64_t k) {
+        return std::abs(number_at(propagated_.value(value).type.dtype, values_[slot_[value]]->data, k));
+    };
+    double squares = 0, count = 0;
+    for (int64_t k = 0; k < std::ssize(each->second); ++k)
+        if (size(k) <= size(element)) squares += static_cast<double>(each->second[k]), ++count;
+    return std::sqrt(std::max(squares / count, static_cast<double>(each->second[element])) / drawn_);
+}
 
 }  // namespace orrery

@@ -19,6 +19,8 @@ using WholeContents = std::function<std::vector<std::byte>(const Value&, int64_t
 /// an op produces moved at random by a few units in its last place. Sums in another order cause movements of this size;
 /// bugs cause larger ones.
 ///
+/// In these runs an op that chooses by comparing floats (OpDef::choice) keeps the choice of the first one.
+///
 /// AdamW, Lion and similar optimizers turn a gradient that is only noise into a full step of either sign. Elements of a
 /// param whose gradient is below its rounding noise are therefore left out.
 class Oracle {
@@ -40,6 +42,9 @@ public:
     const std::byte* whole(ValueId value) const;
     /// How far rounding moved the whole value: root mean square of the distance over the draws.
     double moved(ValueId value) const;
+    /// The same for one element of a float operand of an op with a choice; at least the mean of all elements that are
+    /// not larger.
+    double moved(ValueId value, int64_t element) const;
     /// A flag for each element of the value, nonzero: the element is not compared; nullptr: all are.
     const char* left_out(ValueId value) const;
     /// Whether left-out elements went into the value at unknown positions, so that it cannot be compared.
@@ -68,6 +73,7 @@ private:
     void carry(const Work& work);
     std::vector<float> carried(const Work& work, const std::map<size_t, std::vector<float>>& from);
     void find_rounded_sums();
+    void find_compared();
     double noise_of(ValueId value) const;
 
     const Program& annotated_;
@@ -90,7 +96,9 @@ private:
     std::vector<char> rounded_;             ///< by value: whether it is summed over ranks in 16 bits
     std::vector<double> squares_;           ///< by index in values_: sum of squared distances over all draws
     std::map<size_t, size_t> gradient_of_;  ///< from the index of a param's next value to that of its gradient
-    /// Sums of squared distances of each element of gradients and params' next values, by index in values_.
+    std::vector<ValueId> compared_;         ///< float operands of ops with a choice
+    /// Sums of squared distances of each element of gradients, params' next values and `compared_`, by index in
+    /// values_.
     std::map<size_t, std::vector<float>> each_;
     std::map<size_t, std::vector<float>> weak_;  ///< by index in values_: 1 for left-out elements
     std::map<size_t, std::vector<char>> left_out_;

@@ -9,6 +9,7 @@
 #include <list>
 #include <mutex>
 #include <thread>
+#include <tuple>
 
 #include "ir/describe.h"
 #include "ir/op.h"
@@ -110,6 +111,7 @@ private:
                 return;
             }
             judge_gradients();
+            judge_choices();
             settle_findings();
             const bool wrong = std::any_of(twins_.begin(), twins_.end(),
                                            [](const auto& twin) { return !twin->report().findings.empty(); });
@@ -144,9 +146,68 @@ private:
         return held ? whole : verified_.contents(value, 1);
     }
 
+    /// Whether a rank makes the same block of the finding's value as the finding's rank.
+    bool same_block(const Finding& f, int64_t rank) const {
+        const Mesh& mesh = plan_.mesh;
+        const auto stage = [&](int64_t r) {
+            return plan_.stage_axis == none ? 0 : mesh.coordinates(r)[plan_.stage_axis];
+        };
+        const Value& value = plan_.program.value(f.value);
+        const auto block = [&](int64_t r) {
+            return block_of(value.layout, value.type.shape, mesh, r, std::max<int64_t>(f.micro, 0));
+        };
+        return stage(rank) == stage(f.rank) && block(rank) == block(f.rank);
+    }
+
+    /// Judges the choices that ranks made otherwise than the oracle: by elements that rounding explains in either
+    /// order, or by others, which is a finding. Ranks that make the same block must make the same choice.
+    void judge_choices() {
+        bool tied = true;
+        const auto judge = [&](OtherChoice& other) {
+            Finding& f = other.finding;
+            std::array<double, 2> number{};
+            f.tolerance = 0;
+            for (size_t k = 0; k < 2; ++k) {
+                const DType dtype = plan_.program.value(other.values[k]).type.dtype;
+                number[k] = number_at(dtype, oracle_.whole(other.values[k]), other.elements[k]);
+                f.tolerance += margin * oracle_.moved(other.values[k], other.elements[k]) +
+                               epsilon_of(dtype) * std::abs(number[k]);
+            }
+            f.far.distance = number[0] == number[1] ? 0 : std::abs(number[0] - number[1]);
+            return f.far.distance <= f.tolerance;
+        };
+        std::set<std::tuple<int64_t, ValueId, int64_t, int64_t>> made;  // rank, value, micro-batch, element
+        for (const auto& twin : twins_)
+            for (OtherChoice& other : twin->report().choices) {
+                tied &= judge(other);
+                made.emplace(other.finding.rank, other.finding.value, other.finding.micro, other.element);
+            }
+        const auto agreed = [&](const OtherChoice& other) {
+            const Finding& f = other.finding;
+            for (int64_t rank = 0; rank < plan_.mesh.ranks(); ++rank)
+                if (same_block(f, rank) && made.count({rank, f.value, f.micro, other.element}) == 0) return false;
+            return true;
+        };
+        if (!tied) oracle_.draw(std::max(options_.draws, options_.sure));
+        for (const auto& twin : twins_)
+            for (OtherChoice& other : twin->report().choices) {
+                const Finding& f = other.finding;
+                if (!judge(other) || !agreed(other)) {
+                    twin->report().findings.push_back(f);
+                    continue;
+                }
+                const Op& op = plan_.program.op(f.op);
+                Ties& ties = report_.ties[fmt::format("{} of {}, {}", op.kind, op.scope, op.origin.text())];
+                ties.choices.emplace(f.step, other.element);
+                ties.smallest = std::min(ties.smallest, f.far.distance);
+                ties.largest = std::max(ties.largest, f.far.distance);
+                if (f.far.distance > 0) ties.worst = std::max(ties.worst, f.far.distance / f.tolerance);
+            }
+    }
+
     /// Judges uncertain findings again with more runs (draws): a few may all miss the direction of rounding.
     void settle_findings() {
-        const auto doubtful = [](const Finding& f) { return !f.own && !f.exact; };
+        const auto doubtful = [](const Finding& f) { return !f.own && !f.exact && !f.chosen; };
         bool any = false;
         for (const auto& twin : twins_) {
             const auto& findings = twin->report().findings;

@@ -2,9 +2,12 @@
 #include <array>
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "orrery/communicator.h"
@@ -52,10 +55,27 @@ struct Finding {
     bool planned = false;  ///< whether the op also fails on the oracle's values: a bug in the plan or a kernel
     bool own = false;      ///< whether the op replayed on the rank's own values gives other bits
     bool exact = false;
-    bool infected = false;         ///< whether an input of the instruction was already wrong on this rank
-    std::string replaces;          ///< the traced op, if an op of its decomposition made this output of it
-    std::string edge;              ///< for communication: the name of the message
+    bool chosen = false;    ///< a choice by floats: `far` is their distance, more than rounding explains or only here
+    bool infected = false;  ///< whether an input of the instruction was already wrong on this rank
+    std::string replaces;   ///< the traced op, if an op of its decomposition made this output of it
+    std::string edge;       ///< for communication: the name of the message
     std::vector<int64_t> members;  ///< for communication: the communicator's ranks, if all of them have a wrong value
+};
+
+/// A choice that a rank made otherwise than the oracle, although its inputs are right and its kernel chose rightly.
+struct OtherChoice {
+    Finding finding;                    ///< what it is unless it is within rounding of a tie
+    int64_t element = 0;                ///< index of the choice in the whole value
+    std::array<ValueId, 2> values{};    ///< of the two elements that are in another order
+    std::array<int64_t, 2> elements{};  ///< indices of these in the whole values
+};
+
+/// Choices of one op that rounding explains.
+struct Ties {
+    std::set<std::pair<int64_t, int64_t>> choices;              ///< step and index in the whole value
+    double smallest = std::numeric_limits<double>::infinity();  ///< distance of two elements that changed their order
+    double largest = 0;
+    double worst = 0;  ///< max ratio of such a distance to what rounding explains
 };
 
 constexpr size_t kinds_of_values = 4;  ///< lines of the table: forward, backward, gradients of params, update
@@ -83,6 +103,7 @@ struct VerifyReport {
     std::vector<ValueId> noisy;        ///< params among `unjudged` because noise makes their gradient uncertain
     int64_t exact = 0, reordered = 0;  ///< bitwise: values compared bit by bit; values summed in another order
     std::vector<ValueId> sums;         ///< bitwise: sums in which the order of terms first changes
+    std::map<std::string, Ties> ties;  ///< by op, with its place in the script
     std::vector<Finding> roots;        ///< findings that no earlier finding explains, in order
     int64_t further = 0;               ///< number of findings that follow from others
     int64_t roots_in_all = 0;

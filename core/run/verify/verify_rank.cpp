@@ -8,7 +8,6 @@
 
 #include "ir/describe.h"
 #include "ir/op.h"
-#include "layout/shards.h"
 #include "plan/access.h"
 
 namespace orrery {
@@ -68,6 +67,7 @@ void TwinRank::step(int64_t step, const WholeContents& contents) {
     step_ = step;
     sequence_.clear();
     report_.gradient.clear();
+    report_.choices.clear();
     for (const Operand& place : class_.places) {
         const Value& source = value(place.value);
         if (source.role == Role::temporary) continue;
@@ -134,29 +134,47 @@ bool TwinRank::unpacked(const Operand& operand) const {
     return operand.type.shape.size() == value(operand.value).type.shape.size();
 }
 
-/// Copies the oracle's block of a value to `want_`; false if the rank's block is not comparable (a partial sum).
-bool TwinRank::cut(ValueId id, int64_t micro, const Tensor& local) {
+/// The part of a value that the rank has; nullopt if the oracle lacks it (a partial sum).
+std::optional<Block> TwinRank::block(ValueId id, int64_t micro) const {
     const Value& v = value(id);
     Layout layout = v.layout;
     if (micro_axis_ != none && micro < 0) {
         // Rows of all micro-batches are a block only if no axis splits the rows of one micro-batch.
         for (const auto& axes : layout.splits())
-            if (std::ranges::count(axes, micro_axis_) > 0 && axes.back() != micro_axis_) return false;
+            if (std::ranges::count(axes, micro_axis_) > 0 && axes.back() != micro_axis_) return std::nullopt;
         layout.set(micro_axis_, Placement::replicated());
     }
-    const std::byte* whole = s_.oracle.whole(id);
     const auto split_by_ranks = [&](const Layout::Partial& p) { return s_.plan.mesh.size(p.axis) > 1; };
-    if (!whole || std::any_of(layout.partials().begin(), layout.partials().end(), split_by_ranks)) return false;
-    const Block piece = block_of(layout, v.type.shape, s_.plan.mesh, s_.rank, std::max<int64_t>(micro, 0));
-    if (count_of(piece.shape) != local.count() || v.type.dtype != local.dtype) return false;
+    if (std::any_of(layout.partials().begin(), layout.partials().end(), split_by_ranks)) return std::nullopt;
+    return block_of(layout, v.type.shape, s_.plan.mesh, s_.rank, std::max<int64_t>(micro, 0));
+}
+
+/// Copies the oracle's block of a value to `want_`; false if the rank's block is not comparable.
+bool TwinRank::cut(ValueId id, int64_t micro, const Tensor& local) {
+    const Value& v = value(id);
+    const std::byte* whole = s_.oracle.whole(id);
+    const std::optional<Block> piece = block(id, micro);
+    if (!whole || !piece || piece->count() != local.count() || v.type.dtype != local.dtype) return false;
     want_.resize(local.bytes());
-    slice(whole, v.type.shape, piece, size_of(v.type.dtype), want_.data());
+    slice(whole, v.type.shape, *piece, size_of(v.type.dtype), want_.data());
     left_out_.clear();
     if (const char* left_out = s_.oracle.left_out(id)) {
         left_out_.resize(local.count());
-        slice(left_out, v.type.shape, piece, 1, left_out_.data());
+        slice(left_out, v.type.shape, *piece, 1, left_out_.data());
     }
     return true;
+}
+
+/// The index in the whole value of an element of the rank's block.
+int64_t TwinRank::whole_index(ValueId id, int64_t micro, int64_t element) const {
+    const Block piece = *block(id, micro);
+    const Shape& shape = value(id).type.shape;
+    int64_t at = 0, stride = 1;
+    for (size_t d = shape.size(); d-- > 0; element /= piece.shape[d]) {
+        at += (piece.offset[d] + element % piece.shape[d]) * stride;
+        stride *= shape[d];
+    }
+    return at;
 }
 
 TwinRank::Judged TwinRank::judge(ValueId id, const Tensor& have, const void* want, bool complete,
@@ -190,7 +208,11 @@ Finding& TwinRank::find(int index, ValueId id, const Judged& judged) {
         ++report_.further;
         report_.findings.pop_back();
     }
-    Finding& finding = report_.findings.emplace_back();
+    return report_.findings.emplace_back(finding_of(index, id, judged));
+}
+
+Finding TwinRank::finding_of(int index, ValueId id, const Judged& judged) const {
+    Finding finding;
     finding.step = step_;
     finding.rank = s_.rank;
     finding.index = index;
@@ -336,6 +358,44 @@ bool TwinRank::repeat(int index, size_t which) {
     return false;
 }
 
+/// Where the rank chose otherwise than the oracle by comparing floats, records the difference and gives the rank the
+/// oracle's choice.
+void TwinRank::take_choice(int index, size_t which) {
+    const Instruction& i = at(index);
+    if (i.opcode != Opcode::kernel || i.op == none) return;
+    const ValueId id = i.operands[which].value;
+    const Op& op = s_.plan.program.op(i.op);
+    const std::optional<FloatChoice>& choice = op_def(op.kind).choice;
+    const Tensor& have = s_.actual.operand(index, which);
+    const Tensor& want = s_.twin.operand(index, which);
+    const int64_t micro = i.fragment.micro;
+    if (!choice || op.outputs[choice->output] != id || same_bits(have, want)) return;
+    std::vector<Shape> shapes;
+    for (const ValueId input : op.inputs) {
+        const std::optional<Block> piece = block(input, micro);
+        if (!piece) return;
+        shapes.push_back(piece->shape);
+    }
+    const std::vector<Rivals> different = choice->differences(op.attributes, shapes, want, have);
+    if (different.empty()) return;
+    Judged judged;
+    judged.far = difference(have.dtype, have.data, want.data, have.count());
+    for (const Rivals& rivals : different) {
+        OtherChoice& other = report_.choices.emplace_back();
+        judged.far.worst = rivals.result;
+        judged.far.have = number_at(have.dtype, have.data, rivals.result);
+        judged.far.want = number_at(want.dtype, want.data, rivals.result);
+        other.finding = finding_of(index, id, judged);
+        other.finding.chosen = true;
+        other.element = whole_index(id, micro, rivals.result);
+        for (size_t k = 0; k < 2; ++k) {
+            other.values[k] = op.inputs[choice->operands[k]];
+            other.elements[k] = whole_index(other.values[k], micro, k == 0 ? rivals.first : rivals.second);
+        }
+    }
+    std::memcpy(have.data, want.data, have.bytes());
+}
+
 /// Compares an operand that the instruction has written with the oracle's value, and with those of twin and echo.
 void TwinRank::look(int index, size_t which) {
     const Instruction& i = at(index);
@@ -351,6 +411,7 @@ void TwinRank::look(int index, size_t which) {
         std::memcpy(twin.data, want_.data(), want_.size());
     }
     const bool own = !repeat(index, which);
+    if (complete && !own && !replay.wrong && !infected_) take_choice(index, which);
     // The copy that ends a step writes a param's next value.
     const bool update = i.opcode == Opcode::copy && i.op == none && i.operands[0].value != none;
     const ValueId id = update ? i.operands[0].value : operand.value;

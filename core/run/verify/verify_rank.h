@@ -1,10 +1,12 @@
 #pragma once
 #include <array>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "layout/shards.h"
 #include "plan/ranges.h"
 #include "run/verify/float_distance.h"
 #include "run/verify/inject.h"
@@ -21,6 +23,7 @@ using ReorderedValues = std::array<std::vector<ValueId>, 2>;
 struct RankReport {
     std::vector<Finding> findings;  ///< the first findings, in the order of instructions
     int64_t further = 0;
+    std::vector<OtherChoice> choices;  ///< those of this step that differ from the oracle's
     std::array<Compared, kinds_of_values> compared;
     std::vector<char> seen;             ///< by value: 1 compared with a replay only, 2 with the oracle
     std::set<std::string> dirty_edges;  ///< names of messages in which this rank sent wrong values
@@ -42,6 +45,9 @@ double tolerance_of(const Oracle& oracle, ValueId value, DType dtype, double lar
 ///
 /// The twin thus replays the rank's op on correct values; that also covers partial sums, sums over micro-batches,
 /// buckets and values in place, which the oracle does not have. The rank's own value is compared with the twin's.
+///
+/// Where an op chooses by comparing floats (OpDef::choice) and the rank chooses otherwise than the oracle, because it
+/// has rounded them otherwise, the rank takes over the oracle's choice. So what follows remains comparable.
 class TwinRank : public Observer {
 public:
     struct Setting {
@@ -88,15 +94,19 @@ private:
     bool own_kernel(const Instruction& instruction) const;
     bool unpacked(const Operand& operand) const;
     bool completes(const Instruction& instruction, const Operand& operand) const;
+    std::optional<Block> block(ValueId id, int64_t micro) const;
+    int64_t whole_index(ValueId id, int64_t micro, int64_t element) const;
     bool cut(ValueId id, int64_t micro, const Tensor& local);
     Judged judge(ValueId id, const Tensor& have, const void* want, bool complete, double rounded = 0) const;
     void weigh_terms(int index);
     bool repeat(int index, size_t which);
     void follow(int index);
     void settle(int index, size_t which);
+    void take_choice(int index, size_t which);
     void look(int index, size_t which);
     void add_gradient(int index, size_t which);
     void count(ValueId id, const Judged& judged, bool complete);
+    Finding finding_of(int index, ValueId id, const Judged& judged) const;
     Finding& find(int index, ValueId id, const Judged& judged);
     std::string edge(int index);
 

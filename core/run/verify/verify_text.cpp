@@ -55,6 +55,11 @@ std::string why(const Finding& f) {
     if (f.exact && !f.own)
         return "bits differ although no earlier sum changes its order: a kernel may sum blocks of other sizes in "
                "another order; device.cpu.reference = true uses one order";
+    if (f.chosen && f.far.distance <= f.tolerance)
+        return "a rank that makes the same block chose otherwise: the values that both chose by differ in their bits";
+    if (f.chosen)
+        return "the op chose by values whose order rounding does not explain, although its inputs as a whole are "
+               "within their tolerance";
     if (f.planned)
         return "replayed on the oracle's values cut by its layout, the op is wrong, too: a bug in layout, lowering or "
                "kernel";
@@ -79,8 +84,9 @@ std::string finding_text(const Plan& plan, const Finding& f) {
     text += fmt::format(", step {}\n", f.step);
     if (program.value(original).op != op && program.value(original).op != none)
         text += fmt::format("  made by   {}\n", describe(program, program.op(program.value(original).op)));
-    text +=
-        fmt::format("  off by    {:.2g} of its norm", f.far.norm > 0 ? f.far.distance / f.far.norm : f.far.distance);
+    text += f.chosen ? fmt::format("  off by    a choice by values that are {:.2g} apart", f.far.distance)
+                     : fmt::format("  off by    {:.2g} of its norm",
+                                   f.far.norm > 0 ? f.far.distance / f.far.norm : f.far.distance);
     if (f.tolerance > 0)
         text += fmt::format(", {:.3g} times the bound of rounding errors", f.far.distance / f.tolerance);
     text += fmt::format("; {} of {} elements differ", count_text(f.far.unequal), count_text(f.far.count));
@@ -129,6 +135,11 @@ std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) c
     if (left_out > 0)
         text += fmt::format("  {} elements of the update not compared: their gradients are below rounding noise\n",
                             count_text(left_out));
+    for (const auto& [op, tied] : ties)
+        text += fmt::format(
+            "  {} within rounding of a tie: {}; values that differ by {:.2g} to {:.2g}, up to {:.2g} of what rounding "
+            "explains; ranks went on with the choice of one device\n",
+            plural(std::ssize(tied.choices), "choice"), op, tied.smallest, tied.largest, tied.worst);
     if (options.bitwise) {
         text += fmt::format(
             "  bitwise: {} values compared bit by bit; {} exempt, since sums before them have another order:\n",
