@@ -8,6 +8,7 @@
 
 #include "folders.h"
 #include "interpreter.h"
+#include "lua/built_strategy.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
 
@@ -17,9 +18,10 @@ namespace {
 
 using Rows = std::map<std::string, std::vector<int32_t>>;  // inputs of one sequence
 
-/// A tiny Llama that predicts a token more, over one sequence.
-std::unique_ptr<Experiment> made(const Rows& rows) {
-    FakeHost host("[train]\nsteps = 100\n");
+/// A tiny Llama that predicts a token more, over one sequence, on so many stages.
+std::unique_ptr<Experiment> made(const Rows& rows, int layers = 1, int stages = 1) {
+    FakeHost host("[train]\nsteps = 100\n[mesh]\npp = " + std::to_string(stages) + "\n");
+    host.strategies = built_strategy;
     const std::string packed = rows.contains("documents") ? "b" : "nil";
     std::string inputs;
     for (const auto& [name, ids] : rows)
@@ -27,11 +29,14 @@ std::unique_ptr<Experiment> made(const Rows& rows) {
     run_script_text(
         "local o = require 'orrery'\n"
         "local model = require 'orrery.models.llama' {\n"
-        "  layers = 1, embed = 8, heads = 2, mlp = 12, vocab = 11, mtp_weight = 0.25 }\n"
-        "local p = o.trace('t', { " +
+        "  layers = " +
+            std::to_string(layers) +
+            ", embed = 8, heads = 2, mlp = 12, vocab = 11, mtp_weight = 0.25 }\n"
+            "local p = o.trace('t', { " +
             inputs + "}, function(b) return model:loss(b.tokens, b.targets, " + packed +
             ") end)\n"
-            "p:train_with(o.optim.sgd { lr = 0.1, momentum = 0 })\np:compile()\n",
+            "p:train_with(o.optim.sgd { lr = 0.1, momentum = 0 })\n"
+            "p:parallel { o.strategy.pipeline {} }\np:compile()\n",
         "a.lua", in_source("scripts"), host);
     return std::move(host.experiment);
 }
@@ -86,4 +91,18 @@ TEST_CASE("the loss of multi-token prediction is a part of the sum of a train st
     CHECK(train.at("loss_sum") == Approx(held_out.at("loss_sum") + 0.25 * train.at("mtp_loss.sum")).epsilon(1e-12));
     CHECK(experiment->train().find("mtp.eh_proj.weight"));
     CHECK_FALSE(evaluation.find("mtp.eh_proj.weight"));
+}
+
+TEST_CASE("evaluation has layers on the stages of training, whose last stage does more") {
+    const auto experiment = made(packed, 6, 2);
+    const auto stages = [](const Program& program) {
+        std::map<std::string, int> of;
+        for (const ScopeMark& mark : program.scope_marks()) of[mark.scope] = mark.stage;
+        return of;
+    };
+    const auto train = stages(experiment->train());
+    CHECK(train.size() == 6);
+    CHECK(train.at("layers.3") == 0);  // 4 and 2 layers: the module and its head count, too
+    CHECK(train.at("layers.4") == 1);
+    CHECK(stages(experiment->find("eval")->program) == train);
 }

@@ -421,7 +421,7 @@ TEST_CASE("multi-token prediction is left out, or trained with a weight") {
     has(said(with(config, "num_nextn_predict_layers", 2), 13, with_it),
         "num_nextn_predict_layers = 2: mtp_weight trains one module");
     has(said(config_of("llama"), 13, with_it), "num_nextn_predict_layers = 0");
-    has(said(config, 13, {"script.mtp_weight=-1"}), "mtp_weight = -1: expected 0 or more");
+    has(said(config, 13, {"script.mtp_weight=-1"}), "mtp_weight is -1.0, expected a number of at least 0");
 
     // Copies of the table that differ are refused, with what to do.
     const std::string weights = in_source("tests/transformers/deepseek_v3_mtp");

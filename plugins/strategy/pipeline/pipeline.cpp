@@ -160,8 +160,8 @@ private:
         }
     }
 
-    /// The counts of the program before, of as many layers and stages: where training has layers, evaluation reads them,
-    /// although it may have less after the last one.
+    /// The counts of the program before, of as many layers and stages: where training has layers, evaluation reads
+    /// them, although it may have less after the last one.
     const std::vector<int64_t>& counts_of(const std::vector<Layer>& row, int stages) {
         if (known_layers_ != row.size() || counts_.size() != static_cast<size_t>(stages)) {
             counts_ = count_layers(row, stages);

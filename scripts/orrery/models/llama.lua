@@ -170,8 +170,8 @@ end
 local function following(tokens, targets, packed)
   local batch, length = tokens.shape[1], tokens.shape[2]
   local one, zero = native.constant(1), native.constant(0)
-  -- Floats, exact up to 2^24, without names of dims: strategies split activations by theirs.
-  local function plain(ids) return ids:reshape({ batch, length }):cast "f32" end
+  -- Floats, exact up to 2^24, whose dims have other names: strategies split activations by theirs.
+  local function plain(ids) return ids:reshape({ { "rows", batch }, { "places", length } }):cast "f32" end
   local function ids_of(x) return x:cast("i32"):reshape { { "batch", batch }, { "seq", length } } end
   local function next_of(ids) return plain(ids:roll { dim = "seq", by = -1 }) end
   local inside = native.iota { shape = { length }, dim = 1 }:less(length - 1):select(one, zero)
@@ -308,9 +308,8 @@ end
 --- llama { layers = 32, embed = 4096, heads = 32, kv_heads = heads, mlp = 11008, vocab = 32000, theta = 10000 }
 return function(options)
   local c = require "orrery.models.options"("llama", options, defaults)
-  if c.mtp_weight < 0 or c.mtp_weight > 0 and c.vocab > 1 << 24 then
-    error(("llama: mtp_weight = %g: expected 0 or more, and above 0 a vocabulary of at most 2^24 words, not %d")
-      :format(c.mtp_weight, c.vocab), 2)
+  if c.mtp_weight > 0 and c.vocab > 1 << 24 then
+    error(("llama: mtp_weight = %g needs a vocabulary of at most 2^24 words, not %d"):format(c.mtp_weight, c.vocab), 2)
   end
   return setmetatable({ config = c }, Llama)
 end
