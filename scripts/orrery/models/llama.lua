@@ -170,7 +170,7 @@ end
 local function following(tokens, targets, packed)
   local batch, length = tokens.shape[1], tokens.shape[2]
   local one, zero = native.constant(1), native.constant(0)
-  -- Floats, exact up to 2^24, whose dims have other names: strategies split activations by theirs.
+  -- Floats, exact up to 2^24, with other names of dims, by which strategies split activations.
   local function plain(ids) return ids:reshape({ { "rows", batch }, { "places", length } }):cast "f32" end
   local function ids_of(x) return x:cast("i32"):reshape { { "batch", batch }, { "seq", length } } end
   local function next_of(ids) return plain(ids:roll { dim = "seq", by = -1 }) end
