@@ -169,7 +169,7 @@ function as_published.again(found, generation)
   config.architectures = { architecture.class }
   local sizes = found.sizes
   if architecture.rotary then positions.spell(config, sizes.theta, sizes.rope_scaling, sizes.score_scale) end
-  if found.left_out then config.num_nextn_predict_layers = sizes.mtp_weight and 1 or 0 end
+  if found.left_out then config.num_nextn_predict_layers = (sizes.mtp_weight or 0) > 0 and 1 or 0 end
   if architecture.quantized then config.quantization_config = nil end               -- it is decoded
   return { type = found.type, config = config, generation = generation }
 end
