@@ -20,6 +20,7 @@ local declared = {
   balance_coefficient = { 0.01, "experts with balance: factor of that loss" },
   bias_rate = { 0.0, "experts: step of a bias of the choice towards even loads; DeepSeek-V3 has the bias" },
   z_loss   = { 0.0, "experts: factor of the z-loss" },
+  mtp_weight = { 0.0, "deepseek_v3: weight of the loss of its multi-token prediction; 0: the module is left out" },
   experts  = { 0, "makes a mixture of so many copies of a dense model's block, with a new router; 0: as published" },
   top_k    = { 0, "with script.experts: experts of a token; 0: 2" },
   unread   = { "", "keys of config.json to leave unread, as in key,key" },
@@ -51,6 +52,7 @@ local packed = opt.documents or opt.order ~= "natural"        -- attention by do
 local more = { fused = opt.fused, dropout = opt.dropout ~= 0 and opt.dropout or nil, loss_tile = opt.loss_tile,
                capacity = opt.capacity ~= 0 and opt.capacity or nil,
                max_capacity = opt.max_capacity ~= 0 and opt.max_capacity or nil }
+if opt.mtp_weight ~= 0 then more.mtp_weight = opt.mtp_weight end
 if opt.parts ~= 1 then more.parts = opt.parts end
 if opt.experts < 0 then error(("script.experts = %d: expected a number of experts, or 0"):format(opt.experts)) end
 if opt.experts > 0 then more.experts, more.top_k = opt.experts, opt.top_k ~= 0 and opt.top_k or 2 end
@@ -90,15 +92,18 @@ local strategies = {
 }
 if opt.recompute ~= "none" then
   local kinds = opt.recompute ~= "all" and words(opt.recompute) or nil
-  table.insert(strategies, 1, o.strategy.recompute { kinds = kinds })
+  local scopes = opt.mtp_weight > 0 and { "mtp" } or nil
+  for i = 0, scopes and published.sizes.layers - 1 or -1 do scopes[#scopes + 1] = "layers." .. i end
+  table.insert(strategies, 1, o.strategy.recompute { kinds = kinds, scopes = scopes })
 end
 program:parallel(strategies)
 
 local run = program:compile()
 print(run:summary())
 if (published.left_out or 0) > 0 then
-  print(("multi-token prediction: %d module%s of the published files %s not loaded, trained or exported")
-    :format(published.left_out, published.left_out > 1 and "s" or "", published.left_out > 1 and "are" or "is"))
+  print(("multi-token prediction: %d module%s of the published files %s not loaded, trained or exported"
+    .. " (script.mtp_weight)"):format(published.left_out, published.left_out > 1 and "s" or "",
+    published.left_out > 1 and "are" or "is"))
 end
 if opt.overflow == "drop" and opt.capacity > 0 and opt.capacity * published.sizes.top_k < published.sizes.experts then
   print(("experts: tokens beyond %g times an expert's even share of a sequence are dropped (script.capacity)")

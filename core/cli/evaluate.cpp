@@ -372,7 +372,7 @@ std::string load(ScriptRunner& script, const EvaluateCommand& command, Session& 
     std::optional<OneStep> one;
     if (command.step) one.emplace(*store, *command.step);
     CheckpointStore& read = one ? *one : *store;
-    const SavedState::Resumed loaded = SavedState(session, read, settings.keep).load_params();
+    const SavedState::Resumed loaded = SavedState(session, read, settings.keep).load_params(script.experiment->train());
     if (session.job().rank == 0)
         for (const std::string& said : loaded.said) std::fprintf(stderr, "%s\n", said.c_str());
     return fmt::format("step {}: {}", loaded.step, store->place());

@@ -17,7 +17,8 @@ SampledText sample_newest(ScriptRunner& script, ScriptRunner::Sampling sampling,
     Session session(sampling.settings, script.config(), script.registry, Job{}, std::move(sampling.compiled),
                     std::move(sampling.device));
     const auto store = script.open_store();
-    const SavedState::Resumed loaded = SavedState(session, *store, sampling.settings.keep).load_params();
+    const SavedState::Resumed loaded =
+        SavedState(session, *store, sampling.settings.keep).load_params(script.experiment->train());
     for (const std::string& said : loaded.said) std::fprintf(stderr, "%s\n", said.c_str());
     std::fprintf(stderr, "sampling from step %lld: %s\n", static_cast<long long>(loaded.step), store->place().c_str());
     if (script.tokenizer)

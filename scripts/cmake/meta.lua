@@ -253,7 +253,7 @@ function Program:parallel(strategies) end
 --- `ignore` matches (* is any letters), and `copies` of others, bit for bit. Params and states that a pattern of
 --- `fresh` matches, such as "score.*" of a new head, keep their initial values where the files have no tensor of their
 --- name; a line of the run names them. `published`: the architecture and config.json that `orrery export` writes with
---- them.
+--- them, and in `repeats` the copies that it writes, too.
 ---@param tensors TensorSource[]|WeightsBeside
 ---@return Program
 function Program:weights(tensors) end

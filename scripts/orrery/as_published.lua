@@ -25,7 +25,7 @@ local function of_options(kind, c, more)
     if option == "shared_count" then config[key] = c.shared // (c.expert_mlp > 0 and c.expert_mlp or c.mlp) end
     if option == "top_groups" and value == 0 then config[key] = c.groups end
     if option == "q_rank" and value == 0 then config[key] = null end
-    if option == "predicted" then config[key] = 0 end
+    if option == "predicted" then config[key] = c.mtp_weight > 0 and 1 or 0 end
   end
   for _, keys in ipairs { architecture.said, more } do
     for key, value in pairs(keys) do config[key] = value end
@@ -130,6 +130,9 @@ end
 --- A model of models/llama.lua. `longest`: the longest sequence that it has seen.
 function as_published.llama(c, longest)
   local kind, problem, unnamed = family(c)
+  if kind and kind ~= "deepseek_v3" and c.mtp_weight > 0 then
+    kind, problem, unnamed = nil, "no architecture but deepseek_v3 has multi-token prediction (mtp_weight)", {}
+  end
   if not kind then return { problem = problem, unnamed = unnamed } end
   local more = { max_position_embeddings = longest }
   positions.spell(more, c.theta, c.rope_scaling, c.score_scale)
@@ -166,7 +169,7 @@ function as_published.again(found, generation)
   config.architectures = { architecture.class }
   local sizes = found.sizes
   if architecture.rotary then positions.spell(config, sizes.theta, sizes.rope_scaling, sizes.score_scale) end
-  if found.left_out then config.num_nextn_predict_layers = 0 end
+  if found.left_out then config.num_nextn_predict_layers = (sizes.mtp_weight or 0) > 0 and 1 or 0 end
   if architecture.quantized then config.quantization_config = nil end               -- it is decoded
   return { type = found.type, config = config, generation = generation }
 end

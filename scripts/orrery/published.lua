@@ -80,8 +80,8 @@ local function take_quantized(config, architecture)
   config:take "quantization_config"
 end
 
---- Changes DeepSeek's numbers to options: the width of all shared experts, the factor of the scores with yarn, and how
--- many modules of multi-token prediction are left out.
+--- Changes DeepSeek's numbers to options: the width of all shared experts and the factor of the scores with yarn.
+-- Returns the number of modules of multi-token prediction.
 local function of_deepseek(config, sizes)
   sizes.shared = sizes.shared_count * sizes.expert_mlp
   if sizes.groups > 0 and sizes.experts % sizes.groups ~= 0 then
@@ -92,9 +92,9 @@ local function of_deepseek(config, sizes)
   if all ~= native.null and all ~= 0 and scaling.factor > 1 then
     sizes.score_scale = (0.1 * all * math.log(scaling.factor) + 1.0) ^ 2
   end
-  local left_out = sizes.predicted
+  local modules = sizes.predicted
   sizes.shared_count, sizes.predicted = nil, nil
-  return left_out
+  return modules
 end
 
 --- Throws for all keys that require other mathematics than the model's, and all unknown keys, in one message.
@@ -131,7 +131,7 @@ local function check_rest(config, architecture)
 end
 
 --- Reads FOLDER/config.json: { type = model_type, model = of orrery/models, class =, sizes = its options, config = all
--- its keys, left_out = number of its modules of multi-token prediction, which no model here has }. Options: seq, the
+-- its keys, left_out = number of its modules of multi-token prediction, which `sizes` lack }. Options: seq, the
 -- longest sequence that the model will see; unread, keys to ignore. Throws, with file, key and value, for a key that
 -- changes the mathematics and is not supported.
 function published.read(folder, options)
@@ -166,9 +166,9 @@ function published.read(folder, options)
 end
 
 --- The model that FOLDER/config.json describes. Options: as for read; more: options of the model that no config has, of
--- which `experts` makes a mixture of a dense model's blocks; a mixture without `capacity` and overflow drops nothing;
--- multiple (128): its table's rows are rounded up to a multiple, so that meshes can split it and checkpoints fit any
--- mesh.
+-- which `experts` makes a mixture of a dense model's blocks, and `mtp_weight` above 0 takes the module of multi-token
+-- prediction in; a mixture without `capacity` and overflow drops nothing; multiple (128): its table's rows are rounded
+-- up to a multiple, so that meshes can split it and checkpoints fit any mesh.
 function published.model(folder, options)
   local found = published.read(folder, options)
   local multiple = options.multiple or 128
@@ -180,6 +180,13 @@ function published.model(folder, options)
       .. "  leave `experts` out"):format(folder, found.type))
   end
   for name, value in pairs(more) do sizes[name] = value end
+  if (sizes.mtp_weight or 0) ~= 0 then
+    if found.left_out ~= 1 then
+      native.fail(("%s/config.json: num_nextn_predict_layers = %d: mtp_weight trains one module of multi-token "
+        .. "prediction\n  leave mtp_weight out"):format(folder, found.left_out or 0))
+    end
+    found.left_out = 0
+  end
   if sizes.experts then
     if sizes.overflow ~= "again" then sizes.capacity = sizes.capacity or sizes.experts / (sizes.top_k or 2) end
     sizes.upcycled = upcycled

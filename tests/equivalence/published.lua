@@ -1,9 +1,12 @@
 --- A published folder's model with AdamW as tests/transformers has it, on a mesh that the test chooses.
 local o = require "orrery"
 
-local opt = o.options { zero = { 0, "stage over dp" }, multiple = { 128, "of the table's rows" } }
+local opt = o.options { zero = { 0, "stage over dp" }, multiple = { 128, "of the table's rows" },
+                        mtp_weight = { 0.0, "of multi-token prediction" } }
 local data = o.data.text {}
-local model, published = o.published.model(o.config.checkpoint.load, { seq = data.seq, multiple = opt.multiple })
+local model, published = o.published.model(o.config.checkpoint.load, {
+  seq = data.seq, multiple = opt.multiple, more = opt.mtp_weight > 0 and { mtp_weight = opt.mtp_weight } or nil,
+})
 local program = o.trace(published.type, data.signature, function(batch)
   return model:loss(batch.tokens, batch.targets)
 end)

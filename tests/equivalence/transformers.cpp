@@ -31,8 +31,11 @@ struct Published {
         return values;
     }
 
-    std::unique_ptr<Experiment> on(const std::string& mesh, const std::string& options = "") const {
+    bool has_mtp() const { return expected.has("mtp_losses"); }
+
+    std::unique_ptr<Experiment> on(const std::string& mesh, std::string options = "") const {
         const Shape& tokens = expected.tensor("tokens").type.shape;
+        if (has_mtp()) options += fmt::format("\nmtp_weight = {}", array<float>("mtp_weight")[0]);
         return experiment(
             "tests/equivalence/published.lua",
             fmt::format("[train]\nsteps = {}\nsequences_per_step = {}\n[data]\npath = \"none\"\n"
@@ -54,16 +57,18 @@ std::vector<char> contents(const Published& published, const PublishedWeights& t
     return {first, first + values.size() * sizeof(float)};
 }
 
-/// The logits without the columns behind the words, which must be too small for any softmax.
-std::vector<float> words_of(const std::vector<float>& all, size_t wanted, const SafetensorsFile& expected) {
-    const auto words = static_cast<size_t>(expected.tensor("logits").type.shape.back());
-    const size_t rows = wanted / words, columns = all.size() / rows;
+/// The logits without the columns behind the words, which must be too small for any softmax, and of each sequence of
+/// tokens as many rows as `name` has.
+std::vector<float> words_of(const std::vector<float>& all, const std::string& name, const SafetensorsFile& expected) {
+    const Shape& tokens = expected.tensor("tokens").type.shape;
+    const Shape& shape = expected.tensor(name).type.shape;
+    const auto words = static_cast<size_t>(shape[2]), wanted = static_cast<size_t>(shape[1]);
+    const auto rows = static_cast<size_t>(tokens[1]), columns = all.size() / static_cast<size_t>(count_of(tokens));
     std::vector<float> kept;
-    for (size_t i = 0; i < rows * columns; ++i) {
-        if (i % columns < words)
-            kept.push_back(all[i]);
-        else if (all[i] > -1e29f)
-            throw std::runtime_error("a logit behind the words is no small number");
+    for (size_t i = 0; i < all.size(); ++i) {
+        const bool word = i % columns < words;
+        if (!word && all[i] > -1e29f) throw std::runtime_error("a logit behind the words is no small number");
+        if (word && i / columns % rows < wanted) kept.push_back(all[i]);
     }
     return kept;
 }
@@ -96,10 +101,13 @@ std::vector<Line> compare(const Published& published, Experiment& made, bool alo
     check_weights(program, published.folder, made.recipe->weights);
     const PublishedWeights table = as_named(made.recipe->weights, published.weights);
     if (alone) show_gradients(program);
+    std::vector<std::string> logits;
     for (const Op& op : program.ops)
-        if (op.kind == "cross_entropy" && op.phase == Phase::forward)
-            program.results.push_back({"logits", op.inputs[0]});
-    const std::vector<float> losses = published.array<float>("losses"), logits = published.array<float>("logits");
+        if (op.kind == "cross_entropy" && op.phase == Phase::forward) {
+            logits.push_back(logits.empty() ? "logits" : "mtp_logits");
+            program.results.push_back({logits.back(), op.inputs[0]});
+        }
+    const std::vector<float> losses = published.array<float>("losses");
     test::Running how;
     how.steps = static_cast<int64_t>(losses.size());
     how.reference = false;
@@ -111,13 +119,22 @@ std::vector<Line> compare(const Published& published, Experiment& made, bool alo
         return published.array<char>(value.name);
     };
     const test::Ran ran = run_steps(compiled(made), how);
-    double largest = 0;
-    for (float x : logits) largest = std::max(largest, std::abs(static_cast<double>(x)));
     Elements first(1e-5, "relative"), all(1e-4, "relative");
-    first.add("", words_of(at(ran.steps[0], "result logits"), logits.size(), published.expected), logits, largest);
-    for (size_t step = 0; step < losses.size(); ++step)
-        all.add(fmt::format("step {}", step + 1), {static_cast<float>(loss_of(ran.steps[step]))}, {losses[step]},
-                losses[step]);
+    for (const std::string& name : logits) {
+        const std::vector<float> wanted = published.array<float>(name);
+        double largest = 0;
+        for (float x : wanted) largest = std::max(largest, std::abs(static_cast<double>(x)));
+        first.add(name, words_of(at(ran.steps[0], "result " + name), name, published.expected), wanted, largest);
+    }
+    for (size_t step = 0; step < losses.size(); ++step) {
+        const auto add = [&](const std::string& of, double loss, float wanted) {
+            all.add(fmt::format("{}step {}", of, step + 1), {static_cast<float>(loss)}, {wanted}, wanted);
+        };
+        add("", loss_of(ran.steps[step]), losses[step]);
+        const auto result = [&](const char* name) { return at(ran.steps[step], std::string("result ") + name)[0]; };
+        if (published.has_mtp())
+            add("mtp ", result("mtp_loss.sum") / result("mtp_loss.count"), published.array<float>("mtp_losses")[step]);
+    }
     std::vector<Line> lines{first.line("logits"), all.line(fmt::format("loss, {} steps", losses.size()))};
     if (alone) compare_params(published, program, table, ran, lines);
     return lines;

@@ -59,6 +59,17 @@ for name in deepseek_v3 gpt_oss_mxfp4; do
     exported "again_$name" "twice_$name"
     same "twice_$name" "$name" "$name, decoded, and read again"
 done
+# The module of multi-token prediction comes out with its copies of the table and the head, from any mesh.
+imported mtp_run "$fixtures/deepseek_v3_mtp" --set script.mtp_weight=0.3 --set mesh.dp=2 --set mesh.pp=2 \
+    --set train.microbatches=2 --set script.zero=1
+exported mtp_run mtp --dtype bf16
+imported again_mtp mtp --set script.mtp_weight=0.3
+exported again_mtp twice_mtp
+same twice_mtp mtp "multi-token prediction, read again"
+$look types mtp BF16 73 && $look keys mtp config.json num_nextn_predict_layers=1 || fail "multi-token prediction"
+imported without_mtp mtp
+exported without_mtp without
+$look types without BF16 41 && $look keys without config.json num_nextn_predict_layers=0 || fail "the module left out"
 $look keys deepseek_v3 config.json num_nextn_predict_layers=0 n_group=4 ||
     fail "config.json of deepseek_v3"
 grep -q quantization_config deepseek_v3/config.json && fail "an export in bf16 says that it is quantised"

@@ -16,8 +16,8 @@ model() {
         --set train.sequences_per_step=4 --set train.steps="$steps" --set script.lr=1e-3 --set run.timeout_s=20 "$@"
 }
 
-for name in deepseek_v3 gpt2 gpt2_bare gpt_oss gpt_oss_mxfp4 llama llama_old mistral mixtral qwen2 qwen2_moe qwen3 \
-    qwen3_moe; do
+for name in deepseek_v3 deepseek_v3_mtp gpt2 gpt2_bare gpt_oss gpt_oss_mxfp4 llama llama_old mistral mixtral \
+    qwen2 qwen2_moe qwen3 qwen3_moe; do
     $orrery check "$hf" --set checkpoint.load="$folder/$name" --set data.path= --set data.tokens_per_sequence=12 \
         --set train.sequences_per_step=4 --set train.steps=3 > check.log 2>&1 || { cat check.log; fail "check $name"; }
 done

@@ -32,6 +32,7 @@ const std::map<std::string, size_t> exceptions{
     {"layernorm", 8},
     {"one_hot", 8},
     {"rmsnorm", 8},
+    {"roll", 8},
     {"rope", 8},
     {"sumsq", 8},
     {"swiglu", 8},

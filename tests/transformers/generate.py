@@ -25,6 +25,7 @@ LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_fac
 SMALL = dict(vocab_size=38, hidden_size=24, intermediate_size=22, num_hidden_layers=2, num_attention_heads=6,
              num_key_value_heads=2, max_position_embeddings=64)
 
+# mtp_weight: of the loss of a module of multi-token prediction, the layer after the last, which transformers lacks.
 # kind: of transformers' classes. bare: saved without its head, so without the prefix of its names. masks: with the
 # buffers that old files have. old: config.json in the spelling of transformers 4.
 MODELS = dict(
@@ -61,6 +62,11 @@ MODELS = dict(
         moe_intermediate_size=8, n_shared_experts=2, n_group=4, topk_group=2, first_k_dense_replace=1,
         rope_parameters=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16, rope_theta=100.0,
                              beta_fast=4.0, beta_slow=0.5, mscale=1.0, mscale_all_dim=0.8))),
+    deepseek_v3_mtp=dict(kind="DeepseekV3", seed=50, packed="fp8", mtp_weight=0.3, config=dict(
+        SMALL, hidden_size=16, num_attention_heads=2, num_key_value_heads=2, q_lora_rank=10, kv_lora_rank=12,
+        qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=5, n_routed_experts=4, num_experts_per_tok=2,
+        moe_intermediate_size=8, n_shared_experts=1, n_group=1, topk_group=1, first_k_dense_replace=1,
+        num_nextn_predict_layers=1, rope_parameters=dict(rope_type="default", rope_theta=1e4))),
     gpt_oss=dict(kind="GptOss", seed=30, dtype=torch.bfloat16, config=dict(
         SMALL, hidden_size=16, head_dim=8, num_attention_heads=4, intermediate_size=10, num_local_experts=4,
         num_experts_per_tok=2, sliding_window=5, swiglu_limit=1.5, rope_parameters=dict(
@@ -80,12 +86,38 @@ MODELS = dict(
 )
 
 
+def prediction(config):
+    """A layer of DeepSeek-V3 with the other params of its module of multi-token prediction."""
+    from transformers.models.deepseek_v3 import modeling_deepseek_v3 as deepseek
+    layer, width = deepseek.DeepseekV3DecoderLayer(config, config.num_hidden_layers), config.hidden_size
+    layer.eh_proj = torch.nn.Linear(2 * width, width, bias=False)
+    layer.shared_head = torch.nn.Module()
+    layer.enorm, layer.hnorm, layer.shared_head.norm = (
+        deepseek.DeepseekV3RMSNorm(width, config.rms_norm_eps) for _ in range(3))
+    return layer
+
+
+def predicted(model, tokens):
+    """The logits of the token after the next, [B, T - 1, V], of tokens [B, T + 1] with the last one (DeepSeek-V3's
+    report, section 2.2). The module reads the last norm's output, as in vLLM and Megatron."""
+    inner, layer = model.model, model.model.layers[-1]
+    hidden = inner(tokens[:, :-1]).last_hidden_state[:, :-1]
+    both = torch.cat((layer.enorm(inner.embed_tokens(tokens[:, 1:-1])), layer.hnorm(hidden)), -1)
+    positions = torch.arange(both.shape[1])[None]
+    unseen = torch.full((both.shape[1],) * 2, -math.inf, dtype=both.dtype).triu(1)[None, None]
+    x = layer(layer.eh_proj(both), attention_mask=unseen, position_ids=positions,
+              position_embeddings=inner.rotary_emb(both, positions))
+    return model.lm_head(layer.shared_head.norm(x))
+
+
 def make(spec):
     """The model, drawn by its seed so that everything in it matters: gains near 1, biases near 0, wide logits."""
     config = getattr(transformers, spec["kind"] + "Config")(**spec["config"])
     config._attn_implementation = config._experts_implementation = "eager"
     head = "LMHeadModel" if spec["kind"] == "GPT2" else "ForCausalLM"
     model = getattr(transformers, spec["kind"] + head)(config)
+    if "mtp_weight" in spec:
+        model.model.layers.append(prediction(config))
     draw = torch.Generator().manual_seed(spec["seed"])
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -124,10 +156,12 @@ def exponents(rows):
 
 
 def is_packed(kind, name, x):
-    """mxfp4: the experts' matrices, as in gpt-oss; fp8: all matrices of layers but the router's, as in DeepSeek-V3."""
+    """mxfp4: the experts' matrices, as in gpt-oss; fp8: all matrices of layers but the router's and those of
+    multi-token prediction, as in DeepSeek-V3."""
     if kind == "mxfp4":
         return x.dim() == 3
-    return ".layers." in name and x.dim() >= 2 and not name.endswith("mlp.gate.weight")
+    whole = ("mlp.gate.weight", "eh_proj.weight", "embed_tokens.weight", "head.weight")
+    return ".layers." in name and x.dim() >= 2 and not name.endswith(whole)
 
 
 def pack(kind, folder):
@@ -168,6 +202,12 @@ def save(model, spec, folder):
         for i in range(spec["config"]["n_layer"]):
             tensors[f"h.{i}.attn.bias"] = torch.ones(1, 1, size, size, dtype=torch.bool).tril()
             tensors[f"h.{i}.attn.masked_bias"] = torch.tensor(-1e4)
+        save_file(tensors, file, metadata={"format": "pt"})
+    if "mtp_weight" in spec:                                                  # published files repeat what it shares
+        file, layer = folder / "model.safetensors", f"model.layers.{spec['config']['num_hidden_layers']}."
+        tensors = load_file(file)
+        tensors[layer + "embed_tokens.weight"] = tensors["model.embed_tokens.weight"].clone()
+        tensors[layer + "shared_head.head.weight"] = tensors["lm_head.weight"].clone()
         save_file(tensors, file, metadata={"format": "pt"})
     if spec.get("packed"):
         pack(spec["packed"], folder)
@@ -211,7 +251,7 @@ def expected(model, spec, batch=2, seq=13):
     groups = [dict(params=[p for p in model.parameters() if (p.dim() >= 2) == matrix], weight_decay=0.1 * matrix)
               for matrix in (True, False)]
     optimizer = torch.optim.AdamW(groups, **ADAMW)
-    losses, first, more, gaps = [], None, {}, []
+    losses, first, more, gaps, ahead = [], None, {}, [], []
     routers = [m for name, m in model.named_modules() if type(m).__name__.endswith("Router")]
     for router in routers:
         router.register_forward_hook(lambda router, _, out: gaps.append(gap(router, out[0].double())))
@@ -221,12 +261,20 @@ def expected(model, spec, batch=2, seq=13):
         if first is None:
             first = logits.detach().clone()
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).double(), tokens[:, 1:].flatten())
+        if "mtp_weight" in spec:                                              # of all tokens, as the loss itself
+            mtp = predicted(model, tokens)
+            each = torch.nn.functional.cross_entropy(mtp.flatten(0, 1), tokens[:, 2:].flatten(), reduction="sum")
+            more.setdefault("mtp_logits", mtp.detach().float().contiguous())
+            ahead.append(each.item() / tokens[:, 2:].numel())
+            loss = loss + spec["mtp_weight"] * each / tokens[:, 1:].numel()
         loss.backward()
         if routers and step == 0:
             more |= named(model, "grad.", [p.grad for p in model.parameters()])
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         losses.append(loss.item())
+    if ahead:
+        more |= dict(mtp_losses=torch.tensor(ahead, dtype=torch.float32), mtp_weight=torch.tensor([spec["mtp_weight"]]))
     if routers:
         more |= named(model, "after.", [p.detach() for p in model.parameters()])
     assert not gaps or min(gaps) >= 1e-4, f"a gap between scores of {min(gaps)}: choose another seed"

@@ -1,6 +1,7 @@
 // What a model says of itself for exports: config.json by the tables that reading goes by, and back.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -55,8 +56,9 @@ Json sorted(const Json& config) {
 }  // namespace
 
 TEST_CASE("a model of a published config says the same config when it is made by its options") {
-    for (const std::string name : {"deepseek_v3", "gpt2", "gpt2_bare", "gpt_oss", "llama", "llama_old", "llama_yarn",
-                                   "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen2_windows", "qwen3", "qwen3_moe"}) {
+    for (const std::string name :
+         {"deepseek_v3", "deepseek_v3_mtp", "gpt2", "gpt2_bare", "gpt_oss", "llama", "llama_old", "llama_yarn",
+          "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen2_windows", "qwen3", "qwen3_moe"}) {
         INFO(name);
         const PublishedRecord made = record_of(made_from(name));
         const std::string path = in_source("tests/transformers/" + name + "/config.json");
@@ -140,14 +142,24 @@ TEST_CASE("models made here are what their options make them") {
     CHECK(sorted(read_again(qwen2.config).config) == sorted(qwen2.config));
     CHECK_THROWS_WITH(llama(small + ", balance = { rate = 0.001 }").require_published("x"),
                       Catch::Contains("a bias of the choice that balances experts"));
-    const PublishedRecord deepseek = llama(
+    const std::string latent =
         small +
         ", kv_rank = 8, q_rank = 6, nope_dim = 4, rope_dim = 2, v_dim = 4, scores = 'sigmoid', correction = true, "
-        "shared = 16, groups = 2, top_groups = 1, scale = 2.5");
+        "shared = 16, groups = 2, top_groups = 1, scale = 2.5";
+    const PublishedRecord deepseek = llama(latent);
     CHECK(deepseek.architecture == "deepseek_v3");
     CHECK(deepseek.config["n_shared_experts"] == 2);
     CHECK(deepseek.config["num_key_value_heads"] == 3);
     CHECK(sorted(read_again(deepseek.config).config) == sorted(deepseek.config));
+    CHECK(deepseek.config["num_nextn_predict_layers"] == 0);
+    // With multi-token prediction the table and the head are stored twice.
+    const PublishedRecord mtp = llama(latent + ", mtp_weight = 0.3");
+    CHECK(mtp.config["num_nextn_predict_layers"] == 1);
+    CHECK(std::ranges::count(mtp.params, "embed_tokens.weight", &WeightSource::param) == 2);
+    CHECK(std::ranges::count(mtp.params, "model.layers.2.shared_head.head.weight", &WeightSource::tensor) == 1);
+    CHECK(PublishedRecord::parse(mtp.text(), "x").text() == mtp.text());
+    CHECK_THROWS_WITH(llama(", mtp_weight = 0.3").require_published("x"),
+                      Catch::Contains("no architecture but deepseek_v3 has multi-token prediction"));
     const PublishedRecord gpt_oss = llama(
         small + ", bias = true, sinks = true, router_bias = true, expert_bias = true, limit = 7, first = 'top_k'");
     CHECK(gpt_oss.architecture == "gpt_oss");

@@ -82,8 +82,8 @@ Json with(Json config, const std::string& key, const Json& value) {
 
 TEST_CASE("every published fixture is built from its config.json and fits its weights") {
     for (const char* name :
-         {"deepseek_v3", "gpt2", "gpt2_bare", "gpt_oss", "gpt_oss_mxfp4", "llama", "llama_old", "llama_yarn", "mistral",
-          "mixtral", "qwen2", "qwen2_moe", "qwen2_windows", "qwen3", "qwen3_moe"}) {
+         {"deepseek_v3", "deepseek_v3_mtp", "gpt2", "gpt2_bare", "gpt_oss", "gpt_oss_mxfp4", "llama", "llama_old",
+          "llama_yarn", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen2_windows", "qwen3", "qwen3_moe"}) {
         INFO(name);
         const std::string folder = in_source(std::string("tests/transformers/") + name);
         const auto host = run(folder, 13);
@@ -406,6 +406,33 @@ TEST_CASE("DeepSeek-V3 and gpt-oss: their keys, and quantisations that are decod
     for (const Op& op : host->experiment->train().ops)
         if (op.kind == "attention") windows.push_back(op.attributes.integer("window"));
     CHECK(windows == std::vector<int64_t>{5, 0});
+}
+
+TEST_CASE("multi-token prediction is left out, or trained with a weight") {
+    const Json config = config_of("deepseek_v3_mtp");
+    const Folder folder(config);
+    const std::vector<std::string> with_it = {"script.mtp_weight=0.3"};
+    CHECK_FALSE(run(folder.path, 13)->experiment->train().find("mtp.eh_proj.weight"));
+    const auto host = run(folder.path, 13, with_it);
+    const Program& program = host->experiment->train();
+    REQUIRE(program.find("mtp.eh_proj.weight"));
+    CHECK(program.value(*program.find("mtp.eh_proj.weight")).type.shape == Shape{32, 16});
+    CHECK(program.find("mtp.mlp.gate.correction"));
+    has(said(with(config, "num_nextn_predict_layers", 2), 13, with_it),
+        "num_nextn_predict_layers = 2: mtp_weight trains one module");
+    has(said(config_of("llama"), 13, with_it), "num_nextn_predict_layers = 0");
+    has(said(config, 13, {"script.mtp_weight=-1"}), "mtp_weight is -1.0, expected a number of at least 0");
+
+    // Copies of the table that differ are refused, with what to do.
+    const std::string weights = in_source("tests/transformers/deepseek_v3_mtp");
+    PublishedWeights table = host->experiment->recipe->weights;
+    CHECK_NOTHROW(check_weights(program, weights, table));
+    REQUIRE(table.copies.size() == 2);
+    CHECK(table.copies[0].tensor == "model.layers.2.embed_tokens.weight");
+    std::swap(table.copies[0].of, table.copies[1].of);
+    CHECK_THROWS_WITH(check_weights(program, weights, table),
+                      Catch::Contains("tensor model.layers.2.embed_tokens.weight differs from lm_head.weight") &&
+                          Catch::Contains("script.mtp_weight = 0"));
 }
 
 TEST_CASE("every expert of a mixture begins as a dense model's block, and the router with its initial values") {

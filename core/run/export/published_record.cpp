@@ -135,6 +135,10 @@ PublishedRecord PublishedRecord::of(const Program& program, const PublishedWeigh
             record.unnamed = said["unnamed"].get<std::vector<std::string>>();
         if (said.contains("config")) record.config = said["config"];
         if (said.contains("generation")) record.generation = said["generation"];
+        if (said.contains("repeats"))
+            for (const auto& [tensor, of] : said["repeats"].items())
+                for (const WeightSource& source : weights.sources)
+                    if (source.tensor == of.get<std::string>()) record.params.emplace_back(source).tensor = tensor;
         if (!record.config.is_object()) throw Error("weights: published.config is not a table of keys");
         if (record.architecture.empty() && record.problem.empty())
             throw Error("weights: published has no type, such as \"llama\"");

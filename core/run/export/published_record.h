@@ -21,7 +21,8 @@ struct PublishedRecord {
     std::vector<std::string> unnamed;       ///< params without a published name, although others have one
     Json config = Json::object();           ///< content of config.json
     Json generation = nullptr;              ///< content of generation_config.json; null: derived from config
-    std::vector<WeightSource> params = {};  ///< all params; a tensor name is empty if no table names the param
+    std::vector<WeightSource> params = {};  ///< all params, again for each tensor that repeats one; a tensor name is
+                                            ///< empty if no table names the param
 
     /// The record as JSON, of the lowest version that has all of it, so that older programs can read it.
     std::string text() const;

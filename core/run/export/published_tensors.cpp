@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/text.h"
 #include "run/checkpoint/format/tiling.h"
@@ -143,7 +144,9 @@ std::vector<OutTensor> published_tensors(const PublishedRecord& record, const Ma
 
 std::vector<OutTensor> own_tensors(const PublishedRecord& record, const Manifest& manifest, DType dtype) {
     std::vector<OutTensor> tensors;
+    std::set<std::string> written;
     for (const WeightSource& source : record.params) {
+        if (!written.insert(source.param).second) continue;
         WeightSource own;
         own.param = own.tensor = source.param;
         TensorPiece piece = std::move(pieces_of(manifest, own).front().piece);

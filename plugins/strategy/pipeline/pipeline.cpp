@@ -1,6 +1,5 @@
 // Pipeline parallelism: the ranks of an axis run stages of the model, micro-batches pass through them. This file only
 // assigns layers to stages; the schedule is a Lua function, and lowering makes the messages.
-// scripts/orrery/strategies/pipeline.lua gives the same marks.
 #include <algorithm>
 #include <limits>
 
@@ -138,7 +137,7 @@ public:
         if (microbatches_ > 0) program.microbatches(microbatches_, origin_);
         program.pipeline(pipeline_);
         const std::vector<Layer> row = layers(program);
-        const std::vector<int64_t> counts = count_layers(row, static_cast<int>(ranks) * pipeline_.chunks);
+        const std::vector<int64_t>& counts = counts_of(row, static_cast<int>(ranks) * pipeline_.chunks);
         size_t layer = 1;
         for (size_t stage = 0; stage < counts.size(); ++stage)
             for (int64_t i = 0; i < counts[stage]; ++i)
@@ -159,6 +158,16 @@ private:
             if (!count) throw Error(value->origin, "pipeline: layers contains something other than an integer");
             layers_.push_back(*count);
         }
+    }
+
+    /// The counts of the program before, of as many layers and stages: where training has layers, evaluation reads
+    /// them, although it may have less after the last one.
+    const std::vector<int64_t>& counts_of(const std::vector<Layer>& row, int stages) {
+        if (known_layers_ != row.size() || counts_.size() != static_cast<size_t>(stages)) {
+            counts_ = count_layers(row, stages);
+            known_layers_ = row.size();
+        }
+        return counts_;
     }
 
     std::vector<int64_t> count_layers(const std::vector<Layer>& row, int stages) const {
@@ -184,6 +193,8 @@ private:
     int64_t microbatches_ = 0;
     bool ends_ = false;
     std::vector<int64_t> layers_;
+    std::vector<int64_t> counts_;
+    size_t known_layers_ = 0;
     Origin origin_;
 };
 

@@ -30,6 +30,7 @@ Llama.__index = Llama
 -- upcycled: published files have a dense block, which all experts begin with, and no router
 -- correction: a bias of each expert that is added for the choice, a state, which changes only by balance.rate
 -- balance: as of nn.moe; its losses count the tokens that the model's loss counts
+-- mtp_weight: above 0: DeepSeek-V3's module of multi-token prediction is trained; see Llama:ahead
 -- top_k, capacity, max_capacity, parts, overflow, drop, scores, first, renormalise, scale, shared_gate, groups,
 --   top_groups, router_bias: as of nn.moe
 local defaults = { layers = 32, embed = 4096, heads = 32, kv_heads = 0, head_dim = 0, mlp = 11008, vocab = 32000,
@@ -40,7 +41,8 @@ local defaults = { layers = 32, embed = 4096, heads = 32, kv_heads = 0, head_dim
                    overflow = "drop", drop = "position", scores = false, first = false, renormalise = true, scale = 1.0,
                    shared = 0, shared_gate = false, groups = 1, top_groups = 0, correction = false, balance = false,
                    q_rank = 0, kv_rank = 0, nope_dim = 128, rope_dim = 64, v_dim = 128, interleaved = true,
-                   score_scale = 1.0, sinks = false, router_bias = false, expert_bias = false, limit = 0.0 }
+                   score_scale = 1.0, mtp_weight = 0.0, sinks = false, router_bias = false, expert_bias = false,
+                   limit = 0.0 }
 
 local function or_nil(n) return n ~= 0 and n or nil end
 
@@ -115,47 +117,81 @@ function Llama:block(i, x_BTC)
   return y_BTC
 end
 
---- tokens i32 [B, T] -> x [B, T, C], the head's weight and its options for nn.logits. `packed`:
--- { documents = , positions = }, i32 [B, T], of rows of packed documents
+--- The function of attention, and its options. `packed`: see head.
+local function attention_of(c, packed)
+  local std, std_out = c.std, c.std_out or c.std
+  local rope = { theta = c.theta }
+  for name, value in pairs(c.rope_scaling or {}) do rope[name] = value end
+  local documents, positions = (packed or {}).documents, (packed or {}).positions
+  if c.kv_rank > 0 then
+    return nn.latent_attention, { heads = c.heads, q_rank = or_nil(c.q_rank), kv_rank = c.kv_rank,
+                                  nope_dim = c.nope_dim, rope_dim = c.rope_dim, v_dim = c.v_dim, rope = rope,
+                                  interleaved = c.interleaved, bias = c.bias, scale = c.score_scale,
+                                  documents = documents, positions = positions, std = std, std_out = std_out }
+  end
+  return nn.attention, { heads = c.heads, kv_heads = or_nil(c.kv_heads), head_dim = or_nil(c.head_dim), rope = rope,
+                         window = or_nil(c.window), bias = c.bias or c.qkv_bias and "qkv",
+                         qk_norm = c.qk_norm and c.eps, fused = c.fused, sinks = c.sinks or nil,
+                         documents = documents, positions = positions, std = std, std_out = std_out }
+end
+
+--- Layer i, from 0, in the current scope.
+function Llama:layer(i, x_BTC, packed)
+  local c, attend, attention = self.config, attention_of(self.config, packed)
+  if c.windows then attention.window = or_nil(c.windows[i + 1]) end
+  x_BTC = x_BTC + nn.scope("self_attn", attend, nn.rmsnorm(x_BTC, "input_layernorm", c.eps), attention)
+  return x_BTC + nn.scope("mlp", self.block, self, i, nn.rmsnorm(x_BTC, "post_attention_layernorm", c.eps))
+end
+
+--- tokens i32 [B, T] -> x [B, T, C], the head's weight and its options for nn.logits, and the table of the embedding.
+-- `packed`: { documents = , positions = }, i32 [B, T], of rows of packed documents
 function Llama:head(tokens, packed)
   local c = self.config
   local vocab, embed, std = { "vocab", math.max(c.rows, c.vocab) }, { "embed", c.embed }, c.std
   local mask = c.rows > c.vocab and nn.words_only(vocab, c.vocab)
-  local embed_std, std_out = c.embed_std or std, c.std_out or std
   if c.windows and #c.windows ~= c.layers then
     error(("llama: windows has %d numbers for %d layers"):format(#c.windows, c.layers), 2)
   end
-  local rope = { theta = c.theta }
-  for name, value in pairs(c.rope_scaling or {}) do rope[name] = value end
-  local attention = { heads = c.heads, kv_heads = or_nil(c.kv_heads), head_dim = or_nil(c.head_dim), rope = rope,
-                      window = or_nil(c.window), bias = c.bias or c.qkv_bias and "qkv", qk_norm = c.qk_norm and c.eps,
-                      fused = c.fused, sinks = c.sinks or nil, std = std, std_out = std_out }
-  if packed then attention.documents, attention.positions = packed.documents, packed.positions end
-  local attend = nn.attention
-  if c.kv_rank > 0 then
-    attend = nn.latent_attention
-    attention = { heads = c.heads, q_rank = or_nil(c.q_rank), kv_rank = c.kv_rank, nope_dim = c.nope_dim,
-                  rope_dim = c.rope_dim, v_dim = c.v_dim, rope = rope, interleaved = c.interleaved, bias = c.bias,
-                  scale = c.score_scale, documents = attention.documents, positions = attention.positions, std = std,
-                  std_out = std_out }
-  end
   self.routes = {}                                                    -- of layers with experts, by number from 0
-  local x_BTC = nn.embedding(tokens, "embed_tokens", vocab, embed, embed_std, c.vocab)
+  local table = nn.table("embed_tokens", vocab, embed, c.embed_std or std)
+  local x_BTC = tokens:embedding(table, { ids = c.vocab })
   for i = 0, c.layers - 1 do
-    if c.windows then attention.window = or_nil(c.windows[i + 1]) end
-    nn.scope("layers." .. i, function()
-      x_BTC = x_BTC + nn.scope("self_attn", attend, nn.rmsnorm(x_BTC, "input_layernorm", c.eps), attention)
-      x_BTC = x_BTC + nn.scope("mlp", self.block, self, i, nn.rmsnorm(x_BTC, "post_attention_layernorm", c.eps))
-    end)
+    x_BTC = nn.scope("layers." .. i, self.layer, self, i, x_BTC, packed)
   end
   x_BTC = nn.rmsnorm(x_BTC, "norm", c.eps)
   self.longest = math.max(self.longest or 0, tokens:dim("seq"))
-  if not c.tied then
-    return x_BTC, nn.table("lm_head", embed, vocab, std), { bias = mask, scope = "lm_head" }
-  end
   -- The bias masks rows without a word.
-  local table = nn.table("embed_tokens", vocab, embed, embed_std)
-  return x_BTC, table, { bias = mask, trans_b = true }
+  if c.tied then return x_BTC, table, { bias = mask, trans_b = true }, table end
+  return x_BTC, nn.table("lm_head", embed, vocab, std), { bias = mask, scope = "lm_head" }, table
+end
+
+--- tokens, targets i32 [B, T] -> of each position the next token, and the target of the position after it: its own
+-- token and -1 for the last one of a row or document.
+local function following(tokens, targets, packed)
+  local batch, length = tokens.shape[1], tokens.shape[2]
+  local one, zero = native.constant(1), native.constant(0)
+  -- Floats, exact up to 2^24, with other names of dims, by which strategies split activations.
+  local function plain(ids) return ids:reshape({ { "rows", batch }, { "places", length } }):cast "f32" end
+  local function ids_of(x) return x:cast("i32"):reshape { { "batch", batch }, { "seq", length } } end
+  local function next_of(ids) return plain(ids:roll { dim = "seq", by = -1 }) end
+  local inside = native.iota { shape = { length }, dim = 1 }:less(length - 1):select(one, zero)
+  if packed then inside = inside * plain(packed.documents):equal(next_of(packed.documents)):select(one, zero) end
+  local own = plain(tokens)
+  return ids_of(own + (next_of(tokens) - own) * inside), ids_of((next_of(targets) + 1) * inside - 1)
+end
+
+--- x [B, T, C] -> x, targets i32 [B, T]: DeepSeek-V3's module of multi-token prediction (2024, section 2.2). A position
+-- sees x and the next token, and predicts what the position after it does. `table`: of the embedding. The scope has no
+-- number, so that a pipeline has it next to the head.
+function Llama:ahead(x_BTC, table, tokens, targets, packed)
+  local c = self.config
+  tokens, targets = following(tokens, targets, packed)
+  self.targets = targets
+  local e_BTC = nn.rmsnorm(tokens:embedding(table, { ids = c.vocab }), "enorm", c.eps)
+  local both = nn.concat({ e_BTC, nn.rmsnorm(x_BTC, "hnorm", c.eps) }, { dim = "embed" })
+  both = both:reshape { "batch", "seq", { "both", 2 * c.embed } }
+  x_BTC = self:layer(c.layers, nn.linear(both, "eh_proj", { "embed", c.embed }, { bias = false, std = c.std }), packed)
+  return nn.rmsnorm(x_BTC, "shared_head.norm", c.eps), targets
 end
 
 --- tokens i32 [B, T] -> logits [B, T, V]. `packed`: see head.
@@ -164,20 +200,32 @@ function Llama:logits(tokens, packed)
   return nn.logits(self:head(tokens, packed))
 end
 
---- tokens, targets i32 [B, T] -> sum of the losses f32 [], their count f32 []. `packed`: see head.
+--- tokens, targets i32 [B, T] -> sum of the losses f32 [], their count f32 []. `packed`: see head. The loss of
+-- multi-token prediction, mtp_weight times its sum over tokens, is in the sum of a train step, and not in the count.
 function Llama:loss(tokens, targets, packed)
   self.targets = targets
-  local x_BTC, weight, options = self:head(tokens, packed)
-  local loss, count = nn.loss(x_BTC, weight, targets, self.config.loss_tile, options)
+  local c = self.config
+  local x_BTC, weight, options, table = self:head(tokens, packed)
+  local ahead_BTC, later
+  if c.mtp_weight > 0 and native.training() then
+    ahead_BTC, later = nn.scope("mtp", self.ahead, self, x_BTC, table, tokens, targets, packed)
+  end
+  local loss, count = nn.loss(x_BTC, weight, targets, c.loss_tile, options)
+  if ahead_BTC then
+    local mtp, predicted = nn.loss(ahead_BTC, weight, later, c.loss_tile, options)
+    native.result("mtp_loss", mtp, predicted)
+    loss = loss + mtp * c.mtp_weight
+  end
   local routes = {}
-  for i = 0, self.config.layers - 1 do routes[#routes + 1] = self.routes[i] end
+  for i = 0, c.layers do routes[#routes + 1] = self.routes[i] end
   return nn.balanced(routes, loss, count), count
 end
 
 --- The tensors of a published checkpoint (safetensors) for the params: a list of { param, tensor, transpose = }.
--- Published linear weights are [out, in], ours [in, out]. `prefix`, `ignore`, `copies`, `published`: see gpt.lua.
+-- Published linear weights are [out, in], ours [in, out]. `prefix`, `ignore`, `copies`, `published`: see gpt.lua;
+-- `published.repeats`: those of `copies` that exports have, too.
 function Llama:tensors()
-  local list = { ignore = { "*.rotary_emb.inv_freq" }, prefix = "model.",             -- made from theta
+  local list = { ignore = { "*.rotary_emb.inv_freq" }, prefix = "model.", copies = {},    -- made from theta
                  published = self.published or as_published.llama(self.config, self.longest) }
   if ((self.config.balance or {}).rate or 0) > 0 and not self.config.correction then
     list.published = { problem = "no architecture but deepseek_v3 has a bias of the choice that balances experts",
@@ -193,8 +241,9 @@ function Llama:tensors()
     list[#list + 1] = { param = param, tensor = tensor, transpose = transpose or false, padded = padded }
   end
   add("embed_tokens.weight", "model.embed_tokens.weight", false, words)
-  for i = 0, self.config.layers - 1 do
-    local ours, theirs = ("layers.%d."):format(i), ("model.layers.%d."):format(i)
+  local module = self.config.mtp_weight > 0 and self.config.layers or nil                 -- in their files
+  for i = 0, module or self.config.layers - 1 do
+    local ours, theirs = i == module and "mtp." or ("layers.%d."):format(i), ("model.layers.%d."):format(i)
     for _, row in ipairs(self.config.kv_rank > 0 and latent_names(self.config) or {}) do
       add(ours .. "self_attn." .. row[1], theirs .. "self_attn." .. row[2], row[3])
     end
@@ -239,14 +288,28 @@ function Llama:tensors()
   end
   add("norm.weight", "model.norm.weight")
   if self.config.tied then
-    list.copies = { ["lm_head.weight"] = "model.embed_tokens.weight" }
+    list.copies["lm_head.weight"] = "model.embed_tokens.weight"
   else
     add("lm_head.weight", "lm_head.weight", true, words)
+  end
+  if module then
+    local theirs = ("model.layers.%d."):format(module)
+    for _, name in ipairs { "enorm", "hnorm", "eh_proj", "shared_head.norm" } do
+      add(("mtp.%s.weight"):format(name), theirs .. name .. ".weight", name == "eh_proj")
+    end
+    list.published.repeats = { [theirs .. "embed_tokens.weight"] = "model.embed_tokens.weight",
+                               [theirs .. "shared_head.head.weight"] = self.config.tied and "model.embed_tokens.weight"
+                                 or "lm_head.weight" }
+    for tensor, of in pairs(list.published.repeats) do list.copies[tensor] = of end
   end
   return list
 end
 
 --- llama { layers = 32, embed = 4096, heads = 32, kv_heads = heads, mlp = 11008, vocab = 32000, theta = 10000 }
 return function(options)
-  return setmetatable({ config = require "orrery.models.options"("llama", options, defaults) }, Llama)
+  local c = require "orrery.models.options"("llama", options, defaults)
+  if c.mtp_weight > 0 and c.vocab > 1 << 24 then
+    error(("llama: mtp_weight = %g needs a vocabulary of at most 2^24 words, not %d"):format(c.mtp_weight, c.vocab), 2)
+  end
+  return setmetatable({ config = c }, Llama)
 end

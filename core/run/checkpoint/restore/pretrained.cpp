@@ -219,7 +219,8 @@ bool is_copy(const WeightFiles& files, const std::string& tensor, const Publishe
         if (copy.tensor != tensor || !files.has(copy.of)) continue;
         if (files.file_of(tensor).same(tensor, files.file_of(copy.of), copy.of)) return true;
         throw Error(origin, fmt::format("{}: tensor {} differs from {}, but this model ties them to one param\n"
-                                        "  give the model tied = false (script.tied = \"no\")",
+                                        "  give the model tied = false (script.tied = \"no\"), or leave out the module "
+                                        "that repeats it (script.mtp_weight = 0)",
                                         files.file_of(tensor).path(), tensor, copy.of));
     }
     return false;

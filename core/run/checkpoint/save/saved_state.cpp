@@ -374,12 +374,12 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
     return resumed;
 }
 
-SavedState::Resumed SavedState::load_params() {
+SavedState::Resumed SavedState::load_params(const Program& train) {
     auto state = views();
     const auto restored = saver_->checkpoints.restore(state, true);
     if (!restored) throw Error(fmt::format("no checkpoint in {}: train first", store_.place()));
     const Json host = parse_json(restored->host, {"", store_.place() + ": manifest"});
-    if (const std::string more = params_beyond(session_.main().plan().program, host); !more.empty())
+    if (const std::string more = params_beyond(train, host); !more.empty())
         throw Error(
             fmt::format("the checkpoint of step {} in {} is from another program: it has params that this program "
                         "lacks: {}\n  use the script and the settings that made it",

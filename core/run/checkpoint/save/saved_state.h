@@ -57,8 +57,9 @@ public:
     /// (--from-step; -1: none): loads this step and marks newer ones as suspect, so that no later start resumes from
     /// them. Ignored if rank 0 gives a message `before` of went_on_before().
     Resumed resume(uint64_t seed, const Dataset& data, int64_t from = -1, std::string before = {});
-    /// Loads only the params, for sampling. Throws Error if there is no checkpoint.
-    Resumed load_params();
+    /// Loads only the params that the session's program reads, for sampling. Throws Error if there is no checkpoint, or
+    /// if it has params that the train step `train` lacks.
+    Resumed load_params(const Program& train);
     /// Sets the choice of capacities after the current step, which later saves store.
     void set_capacity(const CapacityChoice::Saved& capacity) { capacity_ = capacity; }
     /// Saves a checkpoint of the step, reads it back and retires older ones. `samples`: number drawn so far; `loss`:
