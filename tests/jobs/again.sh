@@ -25,7 +25,9 @@ local program = o.trace("again", data.signature, function(batch)
   return nn.linear(x, "head", { "vocab", data.vocab }):cross_entropy(batch.targets)
 end)
 program:train_with(o.optim.adamw { lr = 1e-2, decay = 0 })
-program:parallel { o.strategy.data { axis = "dp" } }
+program:parallel {
+  o.strategy.expert {}, o.strategy.tensor { axis = "tp" }, o.strategy.data { axis = { "dp", "ep" } },
+}
 local run = program:compile()
 print(run:summary())
 run:train(data)
@@ -80,6 +82,21 @@ done << 'END'
 one
 dp --set mesh.dp=2 --set train.microbatches=2
 END
+
+# Saved in step 10 with a larger capacity than the first, on another mesh from there on, on one rank from step 15: the
+# capacities and the repeated steps are those of the run that was not moved.
+trained_in still "${settings[@]}" --set mesh.ep=4
+[ "$(values still capacity | awk '$1 == 10 { print $2 }')" != 1.0 ] || fail "step 10 has the first capacity"
+trained_in moved "${settings[@]}" --set mesh.ep=4 --set train.steps=10
+trained_in moved "${settings[@]}" --set mesh.ep=2 --set mesh.tp=2 --set train.steps=15
+trained_in moved "${settings[@]}"
+[ "$(grep -c "resumed from step 15" moved.log)" -eq 1 ] || { cat moved.log; fail "it did not resume from step 15"; }
+for key in capacity again; do
+    cmp <(values still $key) <(values moved $key) ||
+        { paste <(values still $key) <(values moved $key); fail "another $key on other meshes"; }
+done
+paste <(losses still) <(losses moved) |
+    awk '{ d = $2 - $5; if (d < 0) d = -d; if (d > 1e-5 * $2) { print; exit 1 } }' || fail "other losses when moved"
 
 # All tokens to two experts: the last capacity, from that step on; a smaller one is left with layer, expert and load.
 trained_in pulled "${settings[@]}" --set script.pull=13

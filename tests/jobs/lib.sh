@@ -39,6 +39,26 @@ refused() {
 # sizes NAME: ranks and sequences of each row of a table of `orrery scale`.
 sizes() { awk '$1 ~ /^[0-9]+$/ && $2 ~ /^[0-9]+$/ { print $1, $2 }' "$1.txt" | tr '\n' ';'; }
 
+# peak_below MB COMMAND...: runs the command, which prints to peak.log, and bounds its peak resident memory;
+# `processor_s=10 peak_below ...` also bounds its processor time, which is only printed otherwise.
+peak_below() {
+    command -v python3 > /dev/null || { echo "not measured: peak memory, python3 is not here"; return 0; }
+    PYTHONPATH=$source_root/tests/jobs python3 -B - "${processor_s:-inf}" "$@" <<'PYTHON' || \
+        fail "peak memory: $(tail -1 peak.log)"
+import resource, sys
+from measured import measured
+most, limit, command = float(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+status, seconds, peak = measured(command, "peak.log")
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+processor = used.ru_utime + used.ru_stime
+said = f"{peak / 1000:.0f} MB at most, {seconds:.2f} s, {processor:.2f} s of processor time, exit code {status >> 8}"
+print(said)
+if status != 0 or peak > limit * 1000 or processor > most:
+    open("peak.log", "a").write(f"{said}; expected 0, at most {limit} MB and {most:g} s of processor time\n")
+    sys.exit(1)
+PYTHON
+}
+
 # 60 kB of text that a model can learn something from.
 awk 'BEGIN {
     for (i = 0; i < 1500; ++i) printf "%d plus %d makes %d and so it is written\n", i % 37, i % 11, i % 37 + i % 11

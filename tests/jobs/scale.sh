@@ -8,22 +8,6 @@ checked() {
         { tail -5 "$2"; fail "check of $1"; }
     grep -q "the plan is complete and free of deadlock" "$2" || { tail -3 "$2"; fail "$1 was not proved"; }
 }
-# peak_below MB COMMAND...: runs the command and bounds the most memory that it had resident; its seconds are only
-# printed.
-peak_below() {
-    command -v python3 > /dev/null || { echo "not measured: peak memory, python3 is not here"; return 0; }
-    PYTHONPATH=$source_root/tests/jobs python3 -B - "$@" <<'PYTHON' || fail "peak memory: $(tail -1 peak.log)"
-import sys
-from measured import measured
-limit, command = int(sys.argv[1]), sys.argv[2:]
-status, seconds, peak = measured(command, "peak.log")
-said = f"{peak / 1000:.0f} MB at most, {seconds:.2f} s, exit code {status >> 8}"
-print(said)
-if status != 0 or peak > limit * 1000:
-    open("peak.log", "a").write(f"{said}; expected 0 and at most {limit} MB\n")
-    sys.exit(1)
-PYTHON
-}
 says() { grep -qF -- "$2" "$1" || { head -20 "$1"; fail "no \"$2\" in $1"; }; }
 
 checked llama70b.toml 70.txt
