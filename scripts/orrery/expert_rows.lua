@@ -20,10 +20,13 @@ local function rows_of(c, capacity, tokens)
   return math.min(math.ceil(capacity * tokens * share(c) * (1 - 2 ^ -40)), tokens)
 end
 
---- The capacity of blocks in this program. They drop nothing: a train step in which one overflows runs again.
+--- Whether a block can have too few rows in this program. It drops nothing: such a step runs again.
+local function can_overflow(c) return native.training() and c.capacity < 1 / share(c) end
+
+--- The capacity of blocks in this program, where that of experts is `capacity`.
 local function capacity_of(c, capacity)
   local all = 1 / share(c)                                          -- holds every token
-  if not native.training() or c.capacity >= all then return all end
+  if not can_overflow(c) then return all end
   return c.overflow == "again" and capacity or native.capacity(capacities(c.capacity, all))
 end
 
@@ -44,7 +47,7 @@ function rows.send(c, h, width, ids, places, weights, capacity, slots, grouped)
   local block = native.iota { shape = { c.blocks }, dtype = "f32" }
   local blocks = needed:select(block, native.constant(-1)):cast "i32"    -- [..., N, H]
   local at, load = blocks:assign_slots { experts = c.blocks, slots = room }
-  if room < tokens then
+  if can_overflow(c) then
     native.overflow(grouped(load, { "block", c.blocks }), function(other) return rows_of(c, other, tokens) end)
   end
   local named = { "blocks", c.blocks }
