@@ -72,7 +72,7 @@ if opt.top_k ~= 0 and opt.experts == 0 then
   error(("script.top_k = %d: %s\n  leave it out, or give script.experts to upcycle a dense model")
     :format(opt.top_k, said))
 end
-for _, key in ipairs { "capacity", "overflow", "parts", "dispatch", "balance", "bias_rate", "z_loss" } do
+for key in ("capacity overflow parts dispatch balance bias_rate z_loss"):gmatch "%S+" do
   if not published.sizes.experts and opt[key] ~= declared[key][1] then
     error(("script.%s = %s: %s has no experts\n  leave it out"):format(key, opt[key], published.type))
   end

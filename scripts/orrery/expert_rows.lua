@@ -40,19 +40,19 @@ function rows.send(c, h, width, ids, places, weights, capacity, slots, grouped)
       .. "f32\n  make groups smaller by more parts, or set dispatch = \"slab\""):format(c.experts, slots))
   end
   capacity = capacity_of(c, capacity)
-  local room = rows_of(c, capacity, tokens)
+  local space = rows_of(c, capacity, tokens)
   local numbers = places:cast "f32" + 1                             -- 0: dropped
   local chosen = numbers:greater(0):cast "f32":scatter_add(ids, { dim = last, size = c.experts })
   local needed = grouped(chosen, tokens, c.blocks, each):sum { dims = { last + 1 } }:greater(0)
   local block = native.iota { shape = { c.blocks }, dtype = "f32" }
   local blocks = needed:select(block, native.constant(-1)):cast "i32"    -- [..., N, H]
-  local at, load = blocks:assign_slots { experts = c.blocks, slots = room }
+  local at, load = blocks:assign_slots { experts = c.blocks, slots = space }
   if can_overflow(c) then
     native.overflow(grouped(load, { "block", c.blocks }), function(other) return rows_of(c, other, tokens) end)
   end
   local named = { "blocks", c.blocks }
   local function send(x, size)
-    return grouped(x:dispatch(at, { experts = c.blocks, slots = room }), named, { "slots", room }, size)
+    return grouped(x:dispatch(at, { experts = c.blocks, slots = space }), named, { "slots", space }, size)
   end
   local first = native.iota { shape = { c.blocks, 1, 1 }, dtype = "f32" } * (each * slots) + 1
   local own = (send(numbers, c.top_k) - first):cast "i32"           -- out of range: of another block, or dropped
@@ -60,7 +60,7 @@ function rows.send(c, h, width, ids, places, weights, capacity, slots, grouped)
   local own_weights = send(weights, c.top_k)
   return slabs, function(made)
     local summed = grouped(made, named, each, slots, width):combine(own, own_weights)
-    return grouped(summed, named, { "slots", room }, width):combine(at)
+    return grouped(summed, named, { "slots", space }, width):combine(at)
   end
 end
 

@@ -3,7 +3,8 @@
 # none by block. A step whose blocks have too few rows runs again.
 source "$(dirname "$0")/lib.sh"
 
-settings=("$source_root/scripts/gpt.lua" --set data.path=text.txt --set data.tokens_per_sequence=32 --set data.validation=0.1
+settings=("$source_root/scripts/gpt.lua"
+    --set data.path=text.txt --set data.tokens_per_sequence=32 --set data.validation=0.1
     --set train.sequences_per_step=4 --set train.steps=20 --set train.evaluate_every=10 --set train.evaluate_batches=2
     --set script.model=mixtral --set script.layers=2 --set script.embed=32 --set script.heads=4 --set script.mlp=24
     --set script.experts=8 --set script.top_k=2 --set script.capacity=1.0 --set script.embed_std=1.0

@@ -33,6 +33,7 @@ const std::map<std::string, size_t> exceptions{
     {"one_hot", 8},
     {"rmsnorm", 8},
     {"rope", 8},
+    {"scatter_add", 8},
     {"sumsq", 8},
     {"swiglu", 8},
     {"cross_entropy", 8},
