@@ -96,10 +96,11 @@ local function slots_of(c, capacity, tokens)
   return math.min(math.ceil(share * (1 - 2 ^ -40)), tokens)           -- 4, not 5, for a share that rounds to 4 + 2^-50
 end
 
---- The capacity of this program. With overflow = "again", a train step has one of several, and others hold everything.
+--- The capacity of this program. With overflow = "again", a train step has one of c.sizes, and others hold everything.
 local function capacity_of(c)
   if c.overflow ~= "again" then return c.capacity end
-  return native.training() and native.capacity(capacities_of(c)) or c.experts / c.top_k
+  c.sizes = capacities_of(c)
+  return native.training() and native.capacity(c.sizes) or c.experts / c.top_k
 end
 
 --- The dims of the list `leading`, then the others.
@@ -151,7 +152,8 @@ function moe.experts(nn, x, given)
   local batch, seq, embed = table.unpack(x.shape)
   local tokens = seq // c.parts
   local capacity = capacity_of(c)
-  local slots = slots_of(c, capacity, tokens)
+  local function slots_at(size) return slots_of(c, c.sizes and size or c.capacity, tokens) end
+  local slots = slots_at(capacity)
   local names = x.dims
   local function dim(d, size) return names[d] ~= "" and { names[d], size } or size end
   local group = { dim(1, batch), c.parts > 1 and dim(2, c.parts) or nil }
@@ -181,7 +183,7 @@ function moe.experts(nn, x, given)
   local places, load = ids:assign_slots(table.unpack(c.drop == "weight" and { weights, size } or { size }))
   if c.overflow == "again" and native.training() then
     local named = grouped(load, { "expert", c.experts })    -- for the message
-    native.overflow(named, function(other) return slots_of(c, other, tokens) end)
+    native.overflow(named, slots_at)
   end
   local y = nn.scope("experts", function()
     local count, wide = { "experts", c.experts }, { "mlp", c.mlp }
@@ -195,7 +197,7 @@ function moe.experts(nn, x, given)
     end
     local slabs, back
     if c.dispatch == "rows" then
-      slabs, back = rows.send(c, h, dim(3, embed), ids, places, weights, capacity, slots, grouped)
+      slabs, back = rows.send(c, h, dim(3, embed), ids, places, weights, capacity, slots, slots_at, grouped)
     else
       slabs = h:dispatch(places, size)
       function back(made) return made:combine(places, weights) end

@@ -282,8 +282,9 @@ local moe_options = options_of("experts top_k mlp capacity max_capacity parts ov
 --     change what earlier ones get
 --   dispatch ("slab"): a token is sent to each of its experts; "rows": once to each of `blocks` equal blocks of
 --     consecutive experts that has any of them, and comes back summed. Ranks that share experts have whole blocks: give
---     as many blocks as ranks. A block has capacity * N (1 - (E - E / H choose k) / (E choose k)) rows in a group for
---     H blocks; it drops nothing: a train step that overflows one runs again with more rows
+--     as many blocks as ranks. A block has rows for `capacity` times its even share of a group's tokens, the share
+--     1 - (E - E/H choose k) / (E choose k) of them for H blocks; it drops nothing: a train step that overflows one
+--     runs again with more rows
 --   scores ("softmax"): or "sigmoid"
 --   first ("scores"): the best scores are chosen; "top_k": the best logits, and scores are made of them alone
 --   renormalise (false): a token's weights are divided by their sum
