@@ -34,6 +34,14 @@ ep --set mesh.ep=2
 micro --set mesh.ep=2 --set train.microbatches=2 --set script.zero=2
 folded --set mesh.dp=2 --set script.expert_axes=dp
 END
+again=(--set script.overflow=again --set script.max_capacity=4)
+trained_in slab_again "${settings[@]}" "${again[@]}"
+trained_in rows_again "${settings[@]}" "${again[@]}" "${rows[@]}" --set mesh.ep=4
+for key in loss grad_norm; do
+    paste <(values slab_again $key) <(values rows_again $key) |
+        awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-5 * (1 + $1)) { print; exit 1 } }' ||
+        fail "overflow = again: another $key than by slabs"
+done
 exits 0 verify $orrery verify "${settings[@]}" "${rows[@]}" --steps 2 --set mesh.ep=2 --set mesh.tp=2
 refused "script.expert_blocks = 4: nothing reads it without dispatch = rows" \
     $orrery check "${settings[@]}" --set script.expert_blocks=4
