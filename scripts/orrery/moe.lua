@@ -197,7 +197,8 @@ function moe.experts(nn, x, given)
     end
     local slabs, back
     if c.dispatch == "rows" then
-      slabs, back = rows.send(c, h, dim(3, embed), ids, places, weights, capacity, slots, slots_at, grouped)
+      slabs, back = rows.send(c, { x = h, width = dim(3, embed), ids = ids, places = places, weights = weights,
+                                   capacity = capacity, slots = slots, slots_at = slots_at, grouped = grouped })
     else
       slabs = h:dispatch(places, size)
       function back(made) return made:combine(places, weights) end
