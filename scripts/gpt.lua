@@ -29,6 +29,9 @@ local declared = {
   parts    = { 1, "mixtral, qwen3_moe: groups of tokens that a sequence is cut into; each has its own slots" },
   drop     = { "position", "mixtral, qwen3_moe with overflow = drop: the last, or the lightest choices find no slot",
                one_of = { "position", "weight" } },
+  dispatch = { "slab", "mixtral, qwen3_moe: a token is sent to each of its experts, or once to each block that has any",
+               one_of = { "slab", "rows" } },
+  expert_blocks = { 0, "mixtral, qwen3_moe with dispatch = rows: blocks of experts; 0: as many as ranks share them" },
   balance  = { "sequence", "mixtral, qwen3_moe: loss on uneven loads of experts in a sequence, group or the last step",
                one_of = { "none", "sequence", "groups", "last_step" } },
   balance_coefficient = { 0.01, "mixtral, qwen3_moe with balance: factor of that loss" },
@@ -67,7 +70,7 @@ local takes = {                                               -- options that no
   mixtral = { kv_heads = true, window = true, embed_std = true },
   qwen3_moe = { kv_heads = true, embed_std = true, expert_mlp = true, dense = true },
 }
-local of_experts = "experts top_k capacity max_capacity parts overflow drop"
+local of_experts = "experts top_k capacity max_capacity parts overflow drop dispatch expert_blocks"
 local of_balance = " balance balance_coefficient balance_groups bias_rate z_loss"
 for key in (of_experts .. of_balance):gmatch "%S+" do takes.mixtral[key], takes.qwen3_moe[key] = true, true end
 local mine = takes[opt.model]
@@ -98,6 +101,7 @@ if mine.embed_std then sizes.embed_std = opt.embed_std end
 if mine.experts then
   for key in of_experts:gmatch "%S+" do sizes[key] = opt[key] end
   for _, key in ipairs { "capacity", "max_capacity" } do sizes[key] = opt[key] ~= 0 and opt[key] or nil end
+  sizes.expert_blocks = script_options.expert_blocks(opt, cfg.mesh)
   sizes.balance = { loss = opt.balance, coefficient = opt.balance_coefficient, groups = opt.balance_groups,
                     z = opt.z_loss, rate = opt.bias_rate }
 end

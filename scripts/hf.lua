@@ -15,6 +15,9 @@ local declared = {
                one_of = { "drop", "again" } },
   max_capacity = { 0.0, "experts with overflow = again: the largest capacity; 0: 2; experts / top_k holds everything" },
   parts    = { 1, "experts: groups of tokens that a sequence is cut into; with mesh axis cp: a multiple of its size" },
+  dispatch = { "slab", "experts: a token is sent to each of its own, or once to each block that has any of them",
+               one_of = { "slab", "rows" } },
+  expert_blocks = { 0, "experts with dispatch = rows: blocks of them; 0: as many as ranks share experts" },
   balance  = { "none", "experts: loss on uneven loads in a sequence, or by the loads of the last step",
                one_of = { "none", "sequence", "last_step" } },
   balance_coefficient = { 0.01, "experts with balance: factor of that loss" },
@@ -57,6 +60,9 @@ if opt.parts ~= 1 then more.parts = opt.parts end
 if opt.experts < 0 then error(("script.experts = %d: expected a number of experts, or 0"):format(opt.experts)) end
 if opt.experts > 0 then more.experts, more.top_k = opt.experts, opt.top_k ~= 0 and opt.top_k or 2 end
 if opt.overflow == "again" then more.overflow = "again" end
+if opt.dispatch == "rows" then
+  more.dispatch, more.expert_blocks = "rows", script_options.expert_blocks(opt, cfg.mesh)
+end
 if opt.balance ~= "none" or opt.bias_rate ~= 0 or opt.z_loss ~= 0 then
   more.balance = { loss = opt.balance, coefficient = opt.balance_coefficient, rate = opt.bias_rate, z = opt.z_loss }
 end
@@ -68,7 +74,7 @@ if opt.top_k ~= 0 and opt.experts == 0 then
   error(("script.top_k = %d: %s\n  leave it out, or give script.experts to upcycle a dense model")
     :format(opt.top_k, said))
 end
-for _, key in ipairs { "capacity", "overflow", "parts", "balance", "bias_rate", "z_loss" } do
+for key in ("capacity overflow parts dispatch balance bias_rate z_loss"):gmatch "%S+" do
   if not published.sizes.experts and opt[key] ~= declared[key][1] then
     error(("script.%s = %s: %s has no experts\n  leave it out"):format(key, opt[key], published.type))
   end

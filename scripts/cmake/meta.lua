@@ -62,6 +62,8 @@
 ---@field parts? integer     1; groups of tokens in a sequence
 ---@field overflow? "drop" | "again"         "drop"; "again": the step runs again with more slots
 ---@field drop? "position" | "weight"         "position"; choices without a slot: of later tokens, or of less weight
+---@field dispatch? "slab" | "rows"           "slab"; "rows": a token goes once to each block of experts
+---@field blocks? integer    of consecutive experts, for dispatch = "rows"
 ---@field scores? "softmax" | "sigmoid"       "softmax"
 ---@field first? "scores" | "top_k"           "scores"; scores are made before the choice, or of the chosen logits
 ---@field renormalise? boolean                false; a token's weights are divided by their sum

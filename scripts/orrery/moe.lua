@@ -3,9 +3,8 @@
 -- Shapes: B batch, T seq, C embed, P parts of a sequence, N = T / P tokens of a group, E experts, k choices of a token,
 -- S slots of an expert in a group, M mlp. `...` is B, or B, P where a sequence has several parts.
 local native = require "orrery.native"
-local balance = require "orrery.balance"
-local dims = require "orrery.dims"
-local numbers = require "orrery.numbers"
+local balance, capacities, rows = require "orrery.balance", require "orrery.capacities", require "orrery.expert_rows"
+local dims, numbers = require "orrery.dims", require "orrery.numbers"
 
 local moe = {}
 
@@ -28,7 +27,7 @@ end
 --- Throws for options that exclude each other or the shape of x. Returns them with their defaults.
 local function checked(x, given)
   local c = { capacity = given.overflow == "again" and 1 or 1.25, parts = 1, overflow = "drop", drop = "position",
-              scores = "softmax", first = "scores", scale = 1.0, groups = 1 }
+              dispatch = "slab", scores = "softmax", first = "scores", scale = 1.0, groups = 1 }
   for name, value in pairs(given) do c[name] = value end
   for _, key in ipairs { "experts", "top_k", "mlp", "parts", "groups" } do whole(key, c[key], 1) end
   if c.shared ~= nil then whole("shared", c.shared, 1) end
@@ -44,6 +43,7 @@ local function checked(x, given)
   if type(c.balance or {}) ~= "table" then fail("balance = %s: expected a table of options", tostring(c.balance)) end
   one_of("overflow", c.overflow, { "drop", "again" })
   one_of("drop", c.drop, { "position", "weight" })
+  one_of("dispatch", c.dispatch, { "slab", "rows" })
   one_of("scores", c.scores, { "softmax", "sigmoid" })
   one_of("first", c.first, { "scores", "top_k" })
   if #x.shape ~= 3 then fail("x has %d dims, expected [batch, seq, embed]", #x.shape) end
@@ -64,6 +64,13 @@ local function checked(x, given)
   if c.top_k > reached then
     fail("top_k = %d is more than the %d experts of %d groups: raise top_groups", c.top_k, reached, c.top_groups)
   end
+  if c.blocks and c.dispatch ~= "rows" then fail("blocks = %s: only dispatch = \"rows\" has blocks", c.blocks) end
+  if c.dispatch == "rows" then
+    whole("blocks", c.blocks, 1)
+    if c.experts % c.blocks ~= 0 then
+      fail("%d blocks do not divide %d experts: give the number of ranks that share the experts", c.blocks, c.experts)
+    end
+  end
   if c.max_capacity and c.overflow ~= "again" then
     fail("max_capacity = %g: only overflow = \"again\" has several capacities", c.max_capacity)
   end
@@ -77,19 +84,11 @@ local function checked(x, given)
   return c
 end
 
---- Capacities of overflow = "again", ascending: `capacity`, those of 1, 1.25, 1.5, 2, 3, 4, 6 ... between it and the
--- max, and the max.
+--- Capacities of overflow = "again".
 local function capacities_of(c)
   local full = c.experts / c.top_k                                  -- holds everything
   local first = math.min(c.capacity, full)
-  local last = math.min(c.max_capacity or math.max(2, first), full)
-  local list, size, other = { first }, 1, 1.25
-  while size < last do
-    if size > first then list[#list + 1] = size end
-    size, other = other, size == 1 and 1.5 or size == 1.25 and 2 or size == 1.5 and 3 or 2 * size
-  end
-  if last > first then list[#list + 1] = last end
-  return list
+  return capacities(first, math.min(c.max_capacity or math.max(2, first), full))
 end
 
 --- Slots of an expert in a group of `tokens`: `capacity` times the even share, and at most one for each token.
@@ -107,9 +106,8 @@ end
 -- everything.
 local function capacity_of(c)
   if c.overflow ~= "again" then return c.capacity end
-  if not native.training() then return c.experts / c.top_k end
   c.capacities = capacities_of(c)
-  return native.capacity(c.capacities)
+  return native.training() and native.capacity(c.capacities) or c.experts / c.top_k
 end
 
 --- The dims of the list `leading`, then the others.
@@ -157,10 +155,13 @@ function moe.experts(nn, x, given)
   local c = checked(x, given)
   local batch, seq, embed = table.unpack(x.shape)
   local tokens = seq // c.parts
-  local slots = slots_of(c, capacity_of(c), tokens)
+  local capacity = capacity_of(c)
+  local function slots_at(size) return slots_of(c, c.capacities and size or c.capacity, tokens) end
+  local slots = slots_at(capacity)
   local function dim(d, size) return dims.of(x, d, size) end
   local group = { dim(1, batch), c.parts > 1 and dim(2, c.parts) or nil }
-  local h = c.parts > 1 and x:reshape(dims_of(group, tokens, dim(3, embed))) or x
+  local function grouped(value, ...) return value:reshape(dims_of(group, ...)) end
+  local h = c.parts > 1 and grouped(x, tokens, dim(3, embed)) or x
   local std, std_out = c.std or embed ^ -0.5, c.std_out or c.std or c.mlp ^ -0.5
   local function param(name, shape, scale)
     return nn.param { name = name, shape = shape, init = { kind = "normal", scale = scale } }
@@ -188,24 +189,32 @@ function moe.experts(nn, x, given)
   local scores, ids, weights = choose(logits, c)
   local size = { experts = c.experts, slots = slots }
   local places, load = ids:assign_slots(table.unpack(c.drop == "weight" and { weights, size } or { size }))
-  if c.capacities then
-    local named = load:reshape(dims_of(group, { "expert", c.experts }))  -- for the message
-    native.overflow(named, function(capacity) return slots_of(c, capacity, tokens) end, c.capacities)
+  if c.capacities and native.training() then
+    local named = grouped(load, { "expert", c.experts })    -- for the message
+    native.overflow(named, slots_at, c.capacities)
   end
   local y = nn.scope("experts", function()
     local count, wide = { "experts", c.experts }, { "mlp", c.mlp }
-    local filled = load:reshape(dims_of(group, count))       -- a value of its own: ranks need those of their experts
-    local function product(rows, name, from, to, scale)
+    local filled = grouped(load, count)                      -- a value of its own: ranks need those of their experts
+    local function product(by_expert, name, from, to, scale)
       return nn.scope(name, function()
-        local out = rows:grouped_matmul(param("weight", { count, from, to }, scale), filled)
+        local out = by_expert:grouped_matmul(param("weight", { count, from, to }, scale), filled)
         if not c.bias then return out end
         return out + nn.param { name = "bias", shape = { count, to } }:reshape { count, 1, to }
       end)
     end
-    local rows = h:dispatch(places, size):reshape(dims_of(group, count, { "slots", slots }, dim(3, embed)))
-    local gate, up = product(rows, "gate", dim(3, embed), wide, std), product(rows, "up", dim(3, embed), wide, std)
+    local slabs, back
+    if c.dispatch == "rows" then
+      slabs, back = rows.send(c, { x = h, width = dim(3, embed), ids = ids, places = places, weights = weights,
+                                   capacity = capacity, slots = slots, slots_at = slots_at, grouped = grouped })
+    else
+      slabs = h:dispatch(places, size)
+      function back(made) return made:combine(places, weights) end
+    end
+    slabs = grouped(slabs, count, { "slots", slots }, dim(3, embed))
+    local gate, up = product(slabs, "gate", dim(3, embed), wide, std), product(slabs, "up", dim(3, embed), wide, std)
     local made = c.limit and limited(gate, up, c.limit) or gate:swiglu(up)
-    return product(made, "down", wide, dim(3, embed), std_out):combine(places, weights)
+    return back(product(made, "down", wide, dim(3, embed), std_out))
   end)
   if c.parts > 1 then y = y:reshape { dim(1, batch), dim(2, seq), dim(3, embed) } end
   if c.shared then

@@ -263,8 +263,9 @@ function nn.swiglu(x, options)
   return nn.linear(gate:swiglu(up), "down", last(x), { bias = false, std = options.std_out or options.std })
 end
 
-local moe_options = options_of("experts top_k mlp capacity max_capacity parts overflow drop scores first renormalise "
-  .. "scale groups top_groups router_bias correction balance shared shared_gate bias limit std std_out")
+local moe_options = options_of("experts top_k mlp capacity max_capacity parts overflow drop dispatch blocks scores "
+  .. "first renormalise scale groups top_groups router_bias correction balance shared shared_gate bias limit std "
+  .. "std_out")
 
 --- A mixture of experts in place of nn.swiglu: x [B, T, C] -> y [B, T, C], route. A router scores E experts; each
 -- token goes to the k of highest score, each of them a block as nn.swiglu; y is their sum, by weight. In a group of
@@ -279,6 +280,11 @@ local moe_options = options_of("experts top_k mlp capacity max_capacity parts ov
 --   max_capacity (2, or `capacity` if that is more): the last of them, only with overflow = "again"
 --   drop ("position"): choices of later tokens find no slot; "weight": those of less weight, so that later tokens
 --     change what earlier ones get
+--   dispatch ("slab"): a token is sent to each of its experts; "rows": once to each of `blocks` equal blocks of
+--     consecutive experts that has any of them, and comes back summed. Ranks that share experts have whole blocks: give
+--     as many blocks as ranks. A block has rows for `capacity` times its even share of a group's tokens, the share
+--     1 - (E - E/H choose k) / (E choose k) of them for H blocks; it drops nothing: a train step that overflows one
+--     runs again with more rows
 --   scores ("softmax"): or "sigmoid"
 --   first ("scores"): the best scores are chosen; "top_k": the best logits, and scores are made of them alone
 --   renormalise (false): a token's weights are divided by their sum

@@ -10,6 +10,13 @@ function script_options.words(list)
   return all
 end
 
+--- The blocks of experts of dispatch = rows: as given, or as many as ranks share experts; 0 with slabs.
+function script_options.expert_blocks(opt, mesh)
+  local ranks = 1
+  for _, axis in ipairs(script_options.words(opt.expert_axes)) do ranks = ranks * (mesh[axis] or 1) end
+  return opt.dispatch == "slab" and 0 or opt.expert_blocks ~= 0 and opt.expert_blocks or ranks
+end
+
 --- Throws for an option of a mixture of experts that is given but has no effect, because another one is not set, no
 -- layer has experts or the mesh has no such axis. `declared`: the table given to o.options, with the defaults; `opt`:
 -- its result.
@@ -21,6 +28,7 @@ function script_options.check_mixture(declared, opt)
     end
   end
   check("max_capacity", opt.overflow == "again", "overflow = again")
+  check("expert_blocks", opt.dispatch == "rows", "dispatch = rows")
   check("drop", opt.overflow == "drop", "overflow = drop")
   check("balance_coefficient", opt.balance ~= "none", "balance")
   check("balance_groups", opt.balance == "groups", "balance = groups")

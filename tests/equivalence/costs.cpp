@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
+#include <cmath>
 #include <map>
 
 #include "plan/lint.h"
@@ -25,8 +26,8 @@ std::unique_ptr<Experiment> made(const std::string& model, const std::string& me
 }
 
 /// Bytes that a rank sends in one step, by kind, as the plan says; the communicators must count the same.
-std::map<Opcode, int64_t> sent(const Experiment& made, const CompileOptions& options = {}) {
-    const auto lowered = test::compile(made.train(), made.mesh, options);
+std::map<Opcode, int64_t> sent(const Program& program, const Mesh& mesh, const CompileOptions& options) {
+    const auto lowered = test::compile(program, mesh, options);
     std::map<Opcode, int64_t> bytes;
     int64_t all = 0;
     const PlanSummary planned = summary(lowered.plan);
@@ -37,8 +38,11 @@ std::map<Opcode, int64_t> sent(const Experiment& made, const CompileOptions& opt
     int64_t counted = 0;
     for (const auto& rank : run_drawn(lowered, 1, 40).traffic)
         for (const Traffic& traffic : rank) counted += traffic.bytes_sent;
-    CHECK(counted == all * made.mesh.ranks());
+    CHECK(counted == all * mesh.ranks());
     return bytes;
+}
+std::map<Opcode, int64_t> sent(const Experiment& made, const CompileOptions& options = {}) {
+    return sent(made.train(), made.mesh, options);
 }
 
 /// What `orrery check` says that a layer sends and keeps in a micro-batch over cp by the strategy context.
@@ -166,6 +170,51 @@ TEST_CASE("a mixture sends 4 B (P-1)/P of slabs of B bytes a micro-batch, over o
             // Tensor parallelism with `sequence` gathers the rows of the residual stream without a mark.
             for (const auto& moved : redistributions(test::compile(mixture->train(), mixture->mesh, options).plan))
                 CHECK((!moved.implicit || moved.axis == "tp"));
+        }
+}
+
+TEST_CASE("dispatch by rows sends a token once to each block of experts, with the numbers of its slots and weights",
+          "[costs]") {
+    struct {
+        const char *mesh, *script;
+        int64_t split, ranks, parts, experts, chosen, blocks;  ///< as above
+        double share;                                          ///< of tokens that go to a block
+        int64_t tokens = seq, embed = 32;
+    } const cases[] = {
+        {"ep = 2", "experts_over = \"ep\"", 2, 2, 1, 8, 2, 2, 1 - 6.0 / 28},
+        {"ep = 2", "experts_over = \"ep\"", 2, 2, 1, 8, 2, 4, 1 - 15.0 / 28},
+        {"dp = 2\nep = 2\ntp = 2", "experts_over = \"ep\"\nsequence = true\nzero = 1", 4, 2, 1, 8, 2, 2, 1 - 6.0 / 28},
+        {"dp = 2\ncp = 2", "experts_over = \"dp cp\"\ncp = \"ring\"\nparts = 2", 4, 4, 2, 8, 2, 4, 1 - 15.0 / 28},
+        {"ep = 8", "experts_over = \"ep\"", 8, 8, 1, 64, 8, 8, 0.67906, 64, 512},
+    };
+    for (const auto& one : cases)
+        for (const char* precision : {"f32", "bf16"}) {
+            const auto program = [&](int64_t expert_blocks) {
+                return experiment("tests/equivalence/models.lua",
+                                  fmt::format("[mesh]\n{}\n[train]\nsteps = 2\nsequences_per_step = {}\nprecision = "
+                                              "\"{}\"\n[data]\npath = \"none\"\ntokens_per_sequence = {}\n[script]\n"
+                                              "model = \"mixtral\"\nembed = {}\nexperts = {}\ntop_k = {}\n"
+                                              "expert_blocks = {}\nbucket_mib = 0\n{}\n",
+                                              one.mesh, batch, precision, one.tokens, one.embed, one.experts,
+                                              one.chosen, expert_blocks, one.script));
+            };
+            const auto all_to_alls = [&](Experiment& made) {
+                make_sizes(made, 0, 1);
+                CompileOptions options = threads(made.mesh);
+                options.transports = test::one_transport(made.mesh);
+                const MarkedProgram* smallest = made.find("train at 1.25");  // of slabs there is one capacity
+                return sent(smallest ? smallest->program : made.train(), made.mesh, options)[Opcode::all_to_all];
+            };
+            INFO(one.mesh << " " << one.script << " blocks " << one.blocks << " " << precision);
+            const int64_t tokens = one.tokens / one.parts, groups = batch * one.parts / one.split;
+            const auto room = std::min(tokens, static_cast<int64_t>(std::ceil(1.25 * tokens * one.share)));
+            const int64_t size = std::string_view(precision) == "f32" ? 4 : 2;
+            // Of a row: x and its gradient there and back; numbers of slots there; weights there, their gradients back.
+            const int64_t row = 4 * one.embed * size + 3 * one.chosen * 4;
+            const int64_t bytes = groups * (one.blocks * room * row + one.experts * 4);  // the loads, too
+            const int64_t rows = all_to_alls(*program(one.blocks));
+            CHECK(rows == blocks * bytes * (one.ranks - 1) / one.ranks);
+            if (one.experts == 64) CHECK(static_cast<double>(rows) / all_to_alls(*program(0)) <= 0.72);
         }
 }
 

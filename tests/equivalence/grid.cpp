@@ -304,19 +304,35 @@ TEST_CASE("experts over their own axis and over those of attention are verified 
     cell(both, {"zero2"});
     cell(all, {"zero1", "tp+seq"}, &longer);
     cell(beside, {"pp 1f1b"});
+    // A token is sent once to each block of experts.
+    const auto rows = [](Part one, int blocks) {
+        one.name += ", rows";
+        one.script += fmt::format("expert_blocks = {}\n", blocks);
+        return one;
+    };
+    const Part two_rows = rows(two, 4), four_rows = rows(four, 4), tp_rows = rows(tp, 2), both_rows = rows(both, 4);
+    const Part same_rows = rows(same, 2), dp_rows = rows(dp, 2), cp_rows = rows(cp, 2), beside_rows = rows(beside, 2);
+    cell(two_rows, {"zero1", "tp+seq"});
+    cell(four_rows, {"zero2"});
+    cell(both_rows, {"zero3"});
+    cell(beside_rows, {"pp zb_h1"});
     if (std::getenv("ORRERY_LONG")) {
         const std::vector<const char*> others{"dp", "zero1", "zero2", "zero3", "tp", "tp+seq", "pp 1f1b", "pp zb_h1"};
-        for (const Part* experts : {&two, &four, &same, &dp, &tp, &cp, &both, &beside})
+        for (const Part* experts : {&two, &four, &same, &dp, &tp, &cp, &both, &beside, &two_rows, &four_rows,
+                                    &same_rows, &dp_rows, &tp_rows, &cp_rows, &both_rows, &beside_rows})
             for (const char* other : others) {
                 std::vector<const char*> list{other};
                 const bool data = std::string_view(other) == "dp" || std::string_view(other).starts_with("zero");
-                if ((experts == &dp || experts == &both) && !data) list.push_back("zero1");
-                if (experts == &tp && !std::string_view(other).starts_with("tp")) list.push_back("tp+seq");
+                const std::string_view name = experts->name;
+                if ((name.starts_with("experts over dp") || name.starts_with("over dp")) && !data)
+                    list.push_back("zero1");
+                if (name.starts_with("over tp") && !std::string_view(other).starts_with("tp")) list.push_back("tp+seq");
                 cell(*experts, list);
             }
         cell(two, {"pp 1f1b", "zero3", "tp"});
         cell(two, {"pp zb_h1", "zero3", "tp+seq"});
         cell(dp, {"pp 1f1b", "zero1", "tp"});
+        cell(two_rows, {"pp 1f1b", "zero3", "tp"});
     }
     const Tally tally = run("experts", cells, {"mixtral", "qwen3_moe"}, true);
     CHECK(tally.failed == 0);

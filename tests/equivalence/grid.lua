@@ -17,6 +17,7 @@ local opt = o.options {
   experts_over = { "", "mesh axes that share experts" },
   same_tokens = { false, "ranks of ep have the same tokens" },
   parts    = { 1, "groups of tokens of a row" },
+  expert_blocks = { 0, "a token is sent once to each of so many blocks of experts; 0: to each expert" },
 }
 
 local data = o.data.text {}
@@ -26,7 +27,10 @@ if opt.model == "gpt" then
 else
   sizes.kv_heads = 2
 end
-if opt.model == "mixtral" or opt.model == "qwen3_moe" then sizes.experts, sizes.top_k, sizes.parts = 8, 2, opt.parts end
+if opt.model == "mixtral" or opt.model == "qwen3_moe" then
+  sizes.experts, sizes.top_k, sizes.parts = 8, 2, opt.parts
+  if opt.expert_blocks > 0 then sizes.dispatch, sizes.expert_blocks = "rows", opt.expert_blocks end
+end
 if opt.model == "qwen3_moe" then sizes.head_dim, sizes.expert_mlp, sizes.dense = 8, 16, 1 end
 if opt.window > 0 then sizes.window = opt.window end
 local model = require("orrery.models." .. opt.model)(sizes)

@@ -15,6 +15,9 @@ local opt = o.options {
   dropout    = { 0.0, "gpt only" },
   strategy   = { "plugin", "plugin or twin: data and context parallelism in C++ or in Lua" },
   parts      = { 1, "mixtral: groups of tokens of a sequence" },
+  experts    = { 8, "mixtral" },
+  top_k      = { 2, "mixtral: experts of a token" },
+  expert_blocks = { 0, "mixtral: a token is sent once to each of so many blocks of experts; 0: to each expert" },
   experts_over = { "", "axes that share experts" },
   bucket_mib = { 25, "largest message of gradients" },
   reduce     = { "f32", "type in which gradients are sent over dp and cp" },
@@ -49,7 +52,10 @@ elseif opt.model ~= "mlp" then
 end
 if opt.model ~= "mlp" then sizes.fused, sizes.loss_tile = opt.fused, opt.loss_tile end
 if opt.model == "gpt" or opt.model == "llama" then sizes.rows = opt.rows end
-if opt.model == "mixtral" then sizes.experts, sizes.top_k, sizes.parts = 8, 2, opt.parts end
+if opt.model == "mixtral" then
+  sizes.experts, sizes.top_k, sizes.parts = opt.experts, opt.top_k, opt.parts
+  if opt.expert_blocks > 0 then sizes.dispatch, sizes.expert_blocks = "rows", opt.expert_blocks end
+end
 if opt.model == "gpt" then sizes.tied = opt.tied end
 local model = require("orrery.models." .. opt.model)(sizes)
 

@@ -34,6 +34,7 @@ const std::map<std::string, size_t> exceptions{
     {"rmsnorm", 8},
     {"roll", 8},
     {"rope", 8},
+    {"scatter_add", 8},
     {"sumsq", 8},
     {"swiglu", 8},
     {"cross_entropy", 8},

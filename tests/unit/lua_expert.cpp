@@ -44,6 +44,7 @@ TEST_CASE("expert strategy: the Lua form gives the identical program") {
         {"dp = 2\ntp = 2", "dp", "", "experts = 8"},
         {"dp = 2\ncp = 2\ntp = 2", "dp', 'cp', 'tp", "s.context { method = 'ring' }, ", "experts = 8, parts = 4"},
         {"ep = 4", "cp', 'ep", "", "experts = 8"},
+        {"dp = 2\nep = 2", "ep", "", "experts = 8, dispatch = 'rows', expert_blocks = 4"},
     };
     for (const auto& one : cases) {
         const auto text = [&](const std::string& kind) {
@@ -109,6 +110,10 @@ TEST_CASE("expert strategy: refuses axes that do not divide, to come later, and 
                 "qk_norm = true");
         refused("tp = 2", "o.strategy.tensor {}, s.expert { axes = { 'tp' } }", "strategy expert must come before");
         refused("ep = 2", "s.expert { axes = {} }", "is an empty list");
+        refused("dp = 2\nep = 4", "s.expert { axes = { 'dp', 'ep' } }, o.strategy.data { axis = { 'dp', 'ep' } }",
+                "layers.0.mlp.experts has 4 blocks of experts, expected a multiple of 8 for dp=2 and ep=4\n  set "
+                "blocks of nn.moe (script.expert_blocks) to a multiple of 8",
+                "mixtral", "experts = 8, dispatch = 'rows', expert_blocks = 4");
         refused("cp = 2\nep = 2",
                 "s.context { method = 'ring' }, s.expert {}, o.strategy.data { axis = { 'ep', 'cp' } }",
                 "cp=2 splits a group of tokens of layers.0.mlp.experts between ranks: rows have 1 group, expected a "

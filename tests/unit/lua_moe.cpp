@@ -60,6 +60,10 @@ TEST_CASE("nn.moe and its gradients are those of experts that compute every toke
         {", top_k = 1, correction = fixed, shared = 9", true},
         {", top_k = 2, shared = 4, shared_gate = true", true},
         {", top_k = 2, router_bias = true, first = 'top_k', bias = true, limit = 0.02", true},
+        {", top_k = 2, dispatch = 'rows', blocks = 3", true},
+        {", top_k = 3, dispatch = 'rows', blocks = 2, parts = 2, capacity = 0.5, renormalise = true", true},
+        {", top_k = 2, dispatch = 'rows', blocks = 6, capacity = 3, bias = true, scale = 2.5", false},
+        {", top_k = 3, dispatch = 'rows', blocks = 1, drop = 'weight', capacity = 0.75", true},
     };
     for (const Case& c : cases) {
         INFO(c.options);
@@ -137,6 +141,11 @@ TEST_CASE("nn.moe says what to do about options that do not fit") {
     refused(", top_k = 2, drop = 'late'", "drop = late: expected \"position\" or \"weight\"");
     refused(", top_k = 2, overflow = 'grow'", "overflow = grow: expected \"drop\"");
     refused(", top_k = 2, shared_gate = true", "shared_gate needs shared, the width of the shared expert");
+    refused(", top_k = 2, dispatch = 'row'", "dispatch = row: expected \"slab\" or \"rows\"");
+    refused(", top_k = 2, dispatch = 'rows'", "blocks = nil: expected an integer of at least 1");
+    refused(", top_k = 2, blocks = 2", "blocks = 2: only dispatch = \"rows\" has blocks");
+    refused(", top_k = 2, dispatch = 'rows', blocks = 4",
+            "4 blocks do not divide 6 experts: give the number of ranks that share the experts");
     refused(", top_k = 2, limit = -1", "limit = -1: expected a number above 0");
     refused(", top_k = 2, limit = 0 / 0", "expected a number above 0");
     refused(", top_k = 2, scale = 0", "scale = 0: expected a number above 0");

@@ -33,13 +33,22 @@ private:
     /// Whether a value is of tokens: slabs [batch.., experts, slots, width] are, weights of experts are not.
     static bool of_tokens(const Program& program, ValueId id) { return program.dim(id, "batch").has_value(); }
 
+    /// The dim of slabs by which ranks share them: that of experts, or in rows [batch.., blocks, slots, width] that of
+    /// blocks of experts.
+    static std::optional<int> shared_dim(const Program& program, ValueId id) {
+        if (!of_tokens(program, id)) return std::nullopt;
+        const auto experts = program.dim(id, "experts");
+        return experts ? experts : program.dim(id, "blocks");
+    }
+
     /// Splits the slabs that an op makes, and what it reads by expert: slabs without names, loads [batch.., experts].
     void mark(Program& program, const Mesh& mesh, const Op& op) const {
-        const auto is_slab = [&](ValueId id) { return of_tokens(program, id) && program.dim(id, "experts"); };
+        const auto is_slab = [&](ValueId id) { return shared_dim(program, id).has_value(); };
         const auto made = std::ranges::find_if(op.outputs, is_slab);
         if (made == op.outputs.end()) return;
-        const int dim = *program.dim(*made, "experts");
+        const int dim = *shared_dim(program, *made);
         require_groups(program, mesh, op, *made);
+        require_blocks(mesh, op, shape_of(program, *made)[static_cast<size_t>(dim)]);
         store(program, *made, dim);
         use(program, *made, dim);
         const bool weighed = std::ranges::any_of(
@@ -113,9 +122,23 @@ private:
                             "\n  set parts of nn.moe (script.parts) to a multiple of " + std::to_string(ranks));
     }
 
-    void split_params(Program& program, const Mesh& mesh) const {
+    /// Refuses a number of blocks of experts that the ranks do not divide.
+    void require_blocks(const Mesh& mesh, const Op& op, int64_t blocks) const {
+        const std::string ranks = std::to_string(ranks_of(mesh));
+        if (blocks % ranks_of(mesh) != 0)
+            throw Error(origin_, "strategy expert: " + op.scope + " has " + std::to_string(blocks) +
+                                     " blocks of experts, expected a multiple of " + ranks + " for " + axes_text(mesh) +
+                                     "\n  set blocks of nn.moe (script.expert_blocks) to a multiple of " + ranks);
+    }
+
+    int64_t ranks_of(const Mesh& mesh) const {
         int64_t ranks = 1;
         for (const std::string& axis : order_) ranks *= mesh.size(axis);
+        return ranks;
+    }
+
+    void split_params(Program& program, const Mesh& mesh) const {
+        const int64_t ranks = ranks_of(mesh);
         const std::map<ValueId, Mark> earlier = earlier_marks(program);
         bool found = false;
         for (const ValueId param : program.params()) {

@@ -31,18 +31,19 @@ Llama.__index = Llama
 -- correction: a bias of each expert that is added for the choice, a state, which changes only by balance.rate
 -- balance: as of nn.moe; its losses count the tokens that the model's loss counts
 -- mtp_weight: above 0: DeepSeek-V3's module of multi-token prediction is trained; see Llama:ahead
--- top_k, capacity, max_capacity, parts, overflow, drop, scores, first, renormalise, scale, shared_gate, groups,
---   top_groups, router_bias: as of nn.moe
+-- expert_blocks: with dispatch = "rows", blocks of experts
+-- top_k, capacity, max_capacity, parts, overflow, drop, dispatch, scores, first, renormalise, scale, shared_gate,
+--   groups, top_groups, router_bias: as of nn.moe
 local defaults = { layers = 32, embed = 4096, heads = 32, kv_heads = 0, head_dim = 0, mlp = 11008, vocab = 32000,
                    window = 0, windows = false, theta = 10000.0, rope_scaling = false, eps = 1e-5, tied = false,
                    qkv_bias = false, bias = false, qk_norm = false, std = 0.02, embed_std = false, std_out = false,
                    fused = true, rows = 0, loss_tile = -1, experts = 0, top_k = 2, expert_mlp = 0, dense = 0,
                    dense_layers = false, upcycled = false, capacity = false, max_capacity = false, parts = 1,
-                   overflow = "drop", drop = "position", scores = false, first = false, renormalise = true, scale = 1.0,
-                   shared = 0, shared_gate = false, groups = 1, top_groups = 0, correction = false, balance = false,
-                   q_rank = 0, kv_rank = 0, nope_dim = 128, rope_dim = 64, v_dim = 128, interleaved = true,
-                   score_scale = 1.0, mtp_weight = 0.0, sinks = false, router_bias = false, expert_bias = false,
-                   limit = 0.0 }
+                   overflow = "drop", drop = "position", dispatch = "slab", expert_blocks = 0, scores = false,
+                   first = false, renormalise = true, scale = 1.0, shared = 0, shared_gate = false, groups = 1,
+                   top_groups = 0, correction = false, balance = false, q_rank = 0, kv_rank = 0, nope_dim = 128,
+                   rope_dim = 64, v_dim = 128, interleaved = true, score_scale = 1.0, mtp_weight = 0.0, sinks = false,
+                   router_bias = false, expert_bias = false, limit = 0.0 }
 
 local function or_nil(n) return n ~= 0 and n or nil end
 
@@ -50,8 +51,9 @@ local function or_nil(n) return n ~= 0 and n or nil end
 local function mixture(c)
   local options = { experts = c.experts, mlp = or_nil(c.expert_mlp) or c.mlp, shared = or_nil(c.shared), std = c.std,
                     std_out = c.std_out or c.std, groups = c.groups, top_groups = or_nil(c.top_groups),
-                    router_bias = c.router_bias or nil, bias = c.expert_bias or nil, limit = or_nil(c.limit) }
-  local same = "top_k capacity max_capacity parts overflow drop scores first renormalise scale shared_gate"
+                    router_bias = c.router_bias or nil, blocks = or_nil(c.expert_blocks), bias = c.expert_bias or nil,
+                    limit = or_nil(c.limit) }
+  local same = "top_k capacity max_capacity parts overflow drop dispatch scores first renormalise scale shared_gate"
   for key in same:gmatch "%S+" do
     options[key] = c[key] or nil
   end
