@@ -5,6 +5,6 @@ return function(first, last)
     if size > first then list[#list + 1] = size end
     size, other = other, size == 1 and 1.5 or size == 1.25 and 2 or size == 1.5 and 3 or 2 * size
   end
-  if last > first then list[#list + 1] = last end
+  if last > first * (1 + 1e-5) then list[#list + 1] = last end
   return list
 end

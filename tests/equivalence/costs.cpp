@@ -198,8 +198,7 @@ TEST_CASE("dispatch by rows sends a token once to each block of experts, with th
                                               one.mesh, batch, precision, one.tokens, one.embed, one.experts,
                                               one.chosen, expert_blocks, one.script));
             };
-            const auto all_to_alls = [&](Experiment& made) {
-                make_sizes(made, 0, 1);
+            const auto all_to_alls = [&](const Experiment& made) {
                 CompileOptions options = threads(made.mesh);
                 options.transports = test::one_transport(made.mesh);
                 const MarkedProgram* smallest = made.find("train at 1.25");  // of slabs there is one capacity
