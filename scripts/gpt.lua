@@ -29,9 +29,9 @@ local declared = {
   parts    = { 1, "mixtral, qwen3_moe: groups of tokens that a sequence is cut into; each has its own slots" },
   drop     = { "position", "mixtral, qwen3_moe with overflow = drop: the last, or the lightest choices find no slot",
                one_of = { "position", "weight" } },
-  dispatch = { "slab", "mixtral, qwen3_moe: a token is sent to each of its experts, or once to each block that has any",
-               one_of = { "slab", "rows" } },
-  expert_blocks = { 0, "mixtral, qwen3_moe with dispatch = rows: blocks of experts; 0: as many as ranks share them" },
+  dispatch = { "slab", "mixtral, qwen3_moe: slab: a token is sent to each of its experts; rows: once to each block of "
+               .. "experts that has any of them, in fewer bytes", one_of = { "slab", "rows" } },
+  expert_blocks = { 0, "mixtral, qwen3_moe with dispatch = rows: equal blocks of experts; 0: one for each rank" },
   balance  = { "sequence", "mixtral, qwen3_moe: loss on uneven loads of experts in a sequence, group or the last step",
                one_of = { "none", "sequence", "groups", "last_step" } },
   balance_coefficient = { 0.01, "mixtral, qwen3_moe with balance: factor of that loss" },

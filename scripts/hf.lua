@@ -15,15 +15,15 @@ local declared = {
                one_of = { "drop", "again" } },
   max_capacity = { 0.0, "experts with overflow = again: the largest capacity; 0: 2; experts / top_k holds everything" },
   parts    = { 1, "experts: groups of tokens that a sequence is cut into; with mesh axis cp: a multiple of its size" },
-  dispatch = { "slab", "experts: a token is sent to each of its own, or once to each block that has any of them",
-               one_of = { "slab", "rows" } },
-  expert_blocks = { 0, "experts with dispatch = rows: blocks of them; 0: as many as ranks share experts" },
+  dispatch = { "slab", "experts: slab: a token is sent to each of its experts; rows: once to each block of experts "
+               .. "that has any of them, in fewer bytes", one_of = { "slab", "rows" } },
+  expert_blocks = { 0, "experts with dispatch = rows: equal blocks of experts; 0: one for each rank" },
   balance  = { "none", "experts: loss on uneven loads in a sequence, or by the loads of the last step",
                one_of = { "none", "sequence", "last_step" } },
   balance_coefficient = { 0.01, "experts with balance: factor of that loss" },
   bias_rate = { 0.0, "experts: step of a bias of the choice towards even loads; DeepSeek-V3 has the bias" },
   z_loss   = { 0.0, "experts: factor of the z-loss" },
-  mtp_weight = { 0.0, "deepseek_v3: weight of the loss of its multi-token prediction; 0: the module is left out" },
+  mtp_weight = { 0.0, "deepseek_v3: factor of the loss of multi-token prediction, as 0.1; 0: without its module" },
   experts  = { 0, "makes a mixture of so many copies of a dense model's block, with a new router; 0: as published" },
   top_k    = { 0, "with script.experts: experts of a token; 0: 2" },
   unread   = { "", "keys of config.json to leave unread, as in key,key" },
@@ -108,7 +108,7 @@ local run = program:compile()
 print(run:summary())
 if (published.left_out or 0) > 0 then
   print(("multi-token prediction: %d module%s of the published files %s not loaded, trained or exported"
-    .. " (script.mtp_weight)"):format(published.left_out, published.left_out > 1 and "s" or "",
+    .. "; set script.mtp_weight to train it"):format(published.left_out, published.left_out > 1 and "s" or "",
     published.left_out > 1 and "are" or "is"))
 end
 if opt.overflow == "drop" and opt.capacity > 0 and opt.capacity * published.sizes.top_k < published.sizes.experts then

@@ -62,8 +62,8 @@
 ---@field parts? integer     1; groups of tokens in a sequence
 ---@field overflow? "drop" | "again"         "drop"; "again": the step runs again with more slots
 ---@field drop? "position" | "weight"         "position"; choices without a slot: of later tokens, or of less weight
----@field dispatch? "slab" | "rows"           "slab"; "rows": a token goes once to each block of experts
----@field blocks? integer    of consecutive experts, for dispatch = "rows"
+---@field dispatch? "slab" | "rows"           "slab"; "rows": a token is sent once to each block with any of its experts
+---@field blocks? integer    number of equal blocks of experts, needed with "rows"; as many as ranks share experts
 ---@field scores? "softmax" | "sigmoid"       "softmax"
 ---@field first? "scores" | "top_k"           "scores"; scores are made before the choice, or of the chosen logits
 ---@field renormalise? boolean                false; a token's weights are divided by their sum
@@ -544,21 +544,22 @@ function orrery.step() end
 --- False while evaluation and sampling programs are traced.
 ---@return boolean
 function orrery.training() end
---- Declares sizes that the model can have, ascending, and returns the one of the program that is traced: a train step
---- is compiled for each of them before the run. Evaluation and sampling have the largest. A train step with sizes must
---- call o.overflow, which alone makes them larger. Calls with different lists: a step is compiled for each size of any
---- list, and a call returns the next larger size of its own list, or the last.
----@param sizes number[]
+--- Declares capacities that the model can have, ascending, and returns the one of the program that is traced. A train
+--- step is compiled for each before the run; evaluation and sampling have the largest. The trace of a train step must
+--- also call o.overflow, or no step would move to a larger capacity. If calls have different lists, a step is compiled
+--- for each capacity of any list, and a call returns the smallest one of its own list that is not below the step's, or
+--- its last one.
+---@param capacities number[]
 ---@return number
-function orrery.capacity(sizes) end
+function orrery.capacity(capacities) end
 --- Declares that a train step overflows if an element of `load` [..., n] (i32, f32) is above limit(capacity). Such a
 --- step changes no param or state: all ranks run the same batch again with the next larger capacity. The next step
 --- begins with the capacity that was large enough; after 50 steps that did not need it, the next smaller one is taken.
 --- If the largest one overflows, the run fails and names scope, element and load. Only where o.training() is true.
 ---@param load Value
----@param limit fun(capacity: number): number
----@param sizes? number[]   the list that o.capacity was given; needed where the program has several
-function orrery.overflow(load, limit, sizes) end
+---@param limit fun(capacity: number): number   must not fall as the capacity grows
+---@param capacities? number[]   the list that o.capacity was given; needed where the program has several
+function orrery.overflow(load, limit, capacities) end
 --- Declares a number in addition to the loss, in the function given to o.trace or one that it calls: metrics.jsonl has
 --- sum / count in the line of each step, and as eval_NAME in that of each evaluation. Both are f32 scalars, added up
 --- over micro-batches, ranks and batches as the loss and its count are. Without a count, `sum` is an f32 scalar or list

@@ -148,7 +148,8 @@ function balance.begin(given, experts, x)
       bias:next(bias + load:less(mean):select(native.constant(c.rate), down))
     end
     local function add(name, value)
-      native.loss_term(value, name, "give its route to nn.balanced, and return the loss that nn.balanced returns")
+      native.loss_term(value, name,
+        "give its route to nn.balanced and return the loss that it returns, or leave balance out")
       route[name] = value
     end
     if c.loss ~= "none" then add("balance_loss", (c.loss == "last_step" and of_last_step or of_groups)(route, c)) end

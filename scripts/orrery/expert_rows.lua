@@ -10,50 +10,50 @@ local rows = {}
 -- groups of experts.
 local function share(c)
   local each, open = c.experts // c.blocks, c.top_groups / c.groups
-  if c.experts // c.groups % each ~= 0 then open = 1 end            -- blocks that do not divide groups
-  local experts, none = c.experts * open, 1                         -- none: probability that no expert is of the block
+  if c.experts // c.groups % each ~= 0 then open = 1 end            -- a block is not inside one group
+  local experts, none = c.experts * open, 1                         -- none: probability that no expert is in the block
   for i = 0, c.top_k - 1 do none = none * math.max(0, experts - each - i) / (experts - i) end
   return open * (1 - none)
 end
 
---- R of this program, a function from another capacity to R, and the list of capacities; nil: nothing overflows.
--- R is the capacity times the even share, and at most one for each token or slot of the block. Blocks drop nothing: the
--- last capacity holds everything, and so does an evaluation.
+--- Returns R for this program; in a train step also R as a function of the capacity, and the list of capacities, or nil
+-- if no step can overflow. R is the capacity times the even share, at most one row for each token or slot of the block.
+-- The last capacity holds everything, and so does an evaluation.
 local function rows_of(c, at, tokens)
   local function all(slots) return math.min(tokens, c.experts // c.blocks * slots) end
   if not native.training() then return all(at.slots) end
-  local even, sizes, capacity = tokens * share(c), c.capacities, at.capacity
-  if not sizes then
-    sizes = capacities(capacity, all(at.slots) / even)
-    capacity = #sizes > 1 and native.capacity(sizes) or capacity
+  local even, list, capacity = tokens * share(c), c.capacities, at.capacity
+  if not list then
+    list = capacities(capacity, all(at.slots) / even)
+    capacity = #list > 1 and native.capacity(list) or capacity
   end
   local function rows_at(size)
     local full = all(at.slots_at(size))
-    return size == sizes[#sizes] and full or math.min(math.ceil(even * size * (1 - 2 ^ -40)), full)
+    return size == list[#list] and full or math.min(math.ceil(even * size * (1 - 2 ^ -40)), full)
   end
-  return rows_at(capacity), rows_at, #sizes > 1 and sizes or nil
+  return rows_at(capacity), rows_at, #list > 1 and list or nil
 end
 
---- To experts and back. c: the options of nn.moe. `at`: x [..., N, C] with `width`, the name and size of C; ids i32
--- [..., N, k], their slots `places`, `weights`; capacity and slots (S) of experts in this program, slots_at(capacity);
--- grouped(x, ...): x as [..., dims]. Returns slabs [..., H, E / H, S, C], and a function from such results of experts
--- to y [..., N, C].
+--- Sends tokens to the blocks of their experts. Returns slabs [..., H, E / H, S, C], and a function from the experts'
+-- results, of the same shape, to y [..., N, C]. c: the options of nn.moe. `at`: x [..., N, C]; width, the name and size
+-- of C; ids i32 and weights [..., N, k]; places, the slot of each choice; capacity, slots (S) and slots_at(capacity) of
+-- this program; grouped(value, ...), which reshapes a value to [..., dims].
 function rows.send(c, at)
-  local last, grouped, each, blocks = #at.ids.shape, at.grouped, c.experts // c.blocks, { "blocks", c.blocks }
+  local last, grouped, each, blocks = #at.ids.shape, at.grouped, c.experts // c.blocks, { "expert_blocks", c.blocks }
   local tokens = at.ids.shape[last - 1]
   if c.experts * at.slots >= 2 ^ 24 then
-    native.fail(("nn.moe: %d experts of %d slots are too many for dispatch = \"rows\": numbers of slots do not fit "
-      .. "f32\n  make groups smaller by more parts, or set dispatch = \"slab\""):format(c.experts, at.slots))
+    native.fail(("nn.moe: %d experts of %d slots are too many for dispatch = \"rows\", which needs fewer than "
+      .. "2^24 slots in a group\n  set more parts, or dispatch = \"slab\""):format(c.experts, at.slots))
   end
   local numbers = at.places:cast "f32" + 1                          -- 0: dropped
   local chosen = numbers:greater(0):cast "f32":scatter_add(at.ids, { dim = last, size = c.experts })
   local needed = grouped(chosen, tokens, c.blocks, each):sum { dims = { last + 1 } }:greater(0)
   local index = native.iota { shape = { c.blocks }, dtype = "f32" }
   local ids = needed:select(index, native.constant(-1)):cast "i32"  -- of blocks [..., N, H]; -1: not needed
-  local count, rows_at, sizes = rows_of(c, at, tokens)
+  local count, rows_at, list = rows_of(c, at, tokens)
   local size = { experts = c.blocks, slots = count }
   local places, load = ids:assign_slots(size)
-  if sizes then native.overflow(grouped(load, { "block", c.blocks }), rows_at, sizes) end
+  if list then native.overflow(grouped(load, { "block", c.blocks }), rows_at, list) end
   local function send(x, width) return grouped(x:dispatch(places, size), blocks, { "slots", count }, width) end
   local first = native.iota { shape = { c.blocks, 1, 1 }, dtype = "f32" } * (each * at.slots) + 1
   local own = (send(numbers, c.top_k) - first):cast "i32"           -- out of range: of another block, or dropped

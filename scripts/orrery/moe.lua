@@ -30,13 +30,13 @@ local function checked(x, given)
               dispatch = "slab", scores = "softmax", first = "scores", scale = 1.0, groups = 1 }
   for name, value in pairs(given) do c[name] = value end
   for _, key in ipairs { "experts", "top_k", "mlp", "parts", "groups" } do whole(key, c[key], 1) end
-  if c.shared ~= nil then whole("shared", c.shared, 1) end
+  if c.shared then whole("shared", c.shared, 1) end
   for _, key in ipairs { "renormalise", "router_bias", "shared_gate", "bias" } do  -- 0 and "false" are true in Lua
     if type(c[key] or false) ~= "boolean" then fail("%s = %s: expected true or false", key, tostring(c[key])) end
   end
   for _, key in ipairs { "scale", "limit", "capacity", "max_capacity" } do
     local value = c[key]
-    if value ~= nil and not numbers.positive(key, value) then
+    if value and not numbers.positive(key, value) then
       fail("%s = %s: expected a number above 0", key, tostring(value))
     end
   end
@@ -66,6 +66,9 @@ local function checked(x, given)
   end
   if c.blocks and c.dispatch ~= "rows" then fail("blocks = %s: only dispatch = \"rows\" has blocks", c.blocks) end
   if c.dispatch == "rows" then
+    if not c.blocks then
+      fail("dispatch = \"rows\" needs blocks, the number of ranks that share the experts (script.expert_blocks)")
+    end
     whole("blocks", c.blocks, 1)
     if c.experts % c.blocks ~= 0 then
       fail("%d blocks do not divide %d experts: give the number of ranks that share the experts", c.blocks, c.experts)
@@ -156,6 +159,7 @@ function moe.experts(nn, x, given)
   local batch, seq, embed = table.unpack(x.shape)
   local tokens = seq // c.parts
   local capacity = capacity_of(c)
+  -- With overflow = "drop", slots do not depend on the capacity of a block's rows.
   local function slots_at(size) return slots_of(c, c.capacities and size or c.capacity, tokens) end
   local slots = slots_at(capacity)
   local function dim(d, size) return dims.of(x, d, size) end

@@ -280,11 +280,12 @@ local moe_options = options_of("experts top_k mlp capacity max_capacity parts ov
 --   max_capacity (2, or `capacity` if that is more): the last of them, only with overflow = "again"
 --   drop ("position"): choices of later tokens find no slot; "weight": those of less weight, so that later tokens
 --     change what earlier ones get
---   dispatch ("slab"): a token is sent to each of its experts; "rows": once to each of `blocks` equal blocks of
---     consecutive experts that has any of them, and comes back summed. Ranks that share experts have whole blocks: give
---     as many blocks as ranks. A block has rows for `capacity` times its even share of a group's tokens, the share
---     1 - (E - E/H choose k) / (E choose k) of them for H blocks; it drops nothing: a train step that overflows one
---     runs again with more rows
+--   dispatch ("slab"): a token is sent to each of its experts; "rows": once to each block of experts that has any of
+--     them, and their weighted sum comes back. This sends fewer bytes if tokens often have several experts on a rank
+--   blocks (none): number of equal blocks of consecutive experts, needed with dispatch = "rows". Give the number P of
+--     ranks that share the experts; a multiple of P also works, and sends more. Of H blocks, each has rows for `capacity`
+--     times its even share, 1 - (E - E/H choose k) / (E choose k) of a group's tokens. It drops nothing: a train step
+--     that needs more rows changes nothing and runs again with the next capacity
 --   scores ("softmax"): or "sigmoid"
 --   first ("scores"): the best scores are chosen; "top_k": the best logits, and scores are made of them alone
 --   renormalise (false): a token's weights are divided by their sum

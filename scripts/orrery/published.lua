@@ -182,8 +182,8 @@ function published.model(folder, options)
   for name, value in pairs(more) do sizes[name] = value end
   if (sizes.mtp_weight or 0) ~= 0 then
     if found.left_out ~= 1 then
-      native.fail(("%s/config.json: num_nextn_predict_layers = %d: mtp_weight trains one module of multi-token "
-        .. "prediction\n  leave mtp_weight out"):format(folder, found.left_out or 0))
+      native.fail(("%s/config.json: it has %d modules of multi-token prediction, and mtp_weight needs exactly 1\n"
+        .. "  leave mtp_weight out (script.mtp_weight = 0)"):format(folder, found.left_out or 0))
     end
     found.left_out = 0
   end

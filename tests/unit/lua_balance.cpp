@@ -180,7 +180,7 @@ TEST_CASE("losses of a balance that the trace leaves out of its loss are refused
                                      "o.nn.balanced({}, loss, count)"}) {
         refused("loss = 'sequence'", closed, "balance_loss is not part of the loss that the trace returns");
         refused("z = 0.1", closed, "z_loss is not part of the loss");
-        refused("z = 0.1", closed, "give its route to nn.balanced, and return the loss that nn.balanced returns");
+        refused("z = 0.1", closed, "give its route to nn.balanced and return the loss that it returns");
         CHECK(balanced("loss = 'none', rate = 0.1", "", closed));
     }
     refused("loss = 'sequence'",

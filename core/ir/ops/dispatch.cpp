@@ -195,8 +195,8 @@ int64_t slot_flops(const Program& program, const Op& op) {
 /// Numbers of slots count dims E and S of y [.., E, S, D].
 Lookup slots_of(int slots, OperandRef y) { return {.ids = slots, .rows = y, .dim = -3, .skips = true, .dims = 2}; }
 
-// By weight, choices of one expert in one group that have a slot in only one of the results: each of `want` against
-// each of `have`. Then as many have lost a slot as have gained one.
+// With slots by weight: the choices of an expert in a group that have a slot in only one of both results. Each choice
+// that lost its slot is paired with each that gained one. If their numbers differ, no order explains it: returns none.
 std::vector<Rivals> other_holders(const Attributes& attributes, std::span<const Shape> operands, const Tensor& want,
                                   const Tensor& have) {
     if (operands.size() < 2) return {};

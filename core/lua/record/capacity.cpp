@@ -78,16 +78,16 @@ int capacity(lua_State* L) {
     const Capacities& first = tape->first_capacities;
     if (!first.empty() && std::ranges::find(first, list) == first.end())
         bad_argument(L, 1,
-                     fmt::format("the list {} differs from {} of the first trace; give the same lists whatever the "
-                                 "capacity and the batch",
+                     fmt::format("the list {} is not one of the first trace, {}; the function is traced again for each "
+                                 "capacity and batch size, and must give the same lists each time",
                                  text_of(list), text_of(first)));
     if (std::ranges::find(tape->capacities, list) == tape->capacities.end()) tape->capacities.push_back(list);
     const std::vector<double> all = union_of(tape->capacities);
     for (size_t i = 1; i < all.size(); ++i)
         if (fmt::format("{:g}", all[i]) == fmt::format("{:g}", all[i - 1]))
             bad_argument(L, 1,
-                         fmt::format("two lists have numbers that are both printed as {:g}, and programs are named by "
-                                     "what is printed; give both lists the same number",
+                         fmt::format("two capacities are too close: both print as {:g}, which names their programs\n  "
+                                     "give both lists the same number",
                                      all[i]));
     if (tape->sized.line == 0) tape->sized = where(L);
     lua_pushnumber(L, tape->capacity > 0 ? own_capacity(list, tape->capacity) : list.back());
@@ -99,7 +99,9 @@ std::vector<double> list_of_load(lua_State* L, const Tape& tape) {
     if (!lua_isnoneornil(L, 3)) {
         std::vector<double> list = check_capacities(L, 3);
         if (std::ranges::find(tape.capacities, list) == tape.capacities.end())
-            bad_argument(L, 3, fmt::format("o.capacity was never given the list {}", text_of(list)));
+            bad_argument(L, 3,
+                         fmt::format("the list {} was not given to o.capacity, which has {}", text_of(list),
+                                     text_of(tape.capacities)));
         return list;
     }
     if (tape.capacities.size() > 1)

@@ -68,7 +68,7 @@ struct Tape {
     Capacities capacities;        ///< the lists that o.capacity was given so far
     Capacities first_capacities;  ///< those of the program's first trace; empty: this is the first, or it had none
     Origin sized;                 ///< script line of the first call of o.capacity
-    Capacities overflowing;       ///< the lists that o.overflow can make larger
+    Capacities overflowing;       ///< the lists for which o.overflow was called
     int64_t overflows = 0;        ///< number of calls of o.overflow
     ValueId overflow = none;      ///< in an optimizer: the sum of what the capacity does not hold, f32[]
     ValueId named_load = none;    ///< a value that the script has named as o.overflow names loads

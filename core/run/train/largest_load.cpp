@@ -109,8 +109,8 @@ std::string largest_load(Session& session, Executor& executor) {
     const Value& value = executor.plan().program.value(largest.value);
     const std::string dim = value.dims.back().empty() ? "element" : value.dims.back();
     const std::string_view scope = load_scope(value.name).value_or("");
-    return fmt::format("{} {}{}{} has a load of {:g}", dim, largest.element, scope.empty() ? "" : " of ", scope,
-                       largest.load);
+    return fmt::format("{} {}{}{} has a load of {:g}, {:g} fit", dim, largest.element, scope.empty() ? "" : " of ",
+                       scope, largest.load, largest.load - largest.above);
 }
 
 }  // namespace orrery

@@ -5,9 +5,10 @@
 
 namespace orrery {
 
-/// Runs the step of `executor` once more, with the inputs that the device still has, and returns the load that is
-/// furthest above its limit, of all that o.overflow declares, as dim, index, scope and load: "experts 3 of layers.0.mlp
-/// has a load of 171". "" if there is none. Collective.
+/// Repeats the step of `executor` on the inputs that are still on the device and returns the load of o.overflow that
+/// exceeds its limit most, with its dim, index and scope: "expert 3 of layers.0.mlp has a load of 171, 128
+/// fit". Returns "" if
+/// no load exceeds its limit. Collective.
 std::string largest_load(Session& session, Executor& executor);
 
 }  // namespace orrery

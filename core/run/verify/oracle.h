@@ -19,7 +19,7 @@ using WholeContents = std::function<std::vector<std::byte>(const Value&, int64_t
 /// an op produces moved at random by a few units in its last place. Sums in another order cause movements of this size;
 /// bugs cause larger ones.
 ///
-/// In these runs an op that chooses by comparing floats (OpDef::choice) keeps the choice of the first one.
+/// In these runs an op that chooses by comparing floats (OpDef::choice) keeps the choice of the run without movements.
 ///
 /// AdamW, Lion and similar optimizers turn a gradient that is only noise into a full step of either sign. Elements of a
 /// param whose gradient is below its rounding noise are therefore left out.
@@ -42,8 +42,7 @@ public:
     const std::byte* whole(ValueId value) const;
     /// How far rounding moved the whole value: root mean square of the distance over the draws.
     double moved(ValueId value) const;
-    /// The same for one element of a float operand of an op with a choice; at least the mean of all elements that are
-    /// not larger.
+    /// The same for one element of a float operand of such an op; at least that of all elements of no larger magnitude.
     double moved(ValueId value, int64_t element) const;
     /// A flag for each element of the value, nonzero: the element is not compared; nullptr: all are.
     const char* left_out(ValueId value) const;

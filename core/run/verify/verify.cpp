@@ -159,8 +159,8 @@ private:
         return stage(rank) == stage(f.rank) && block(rank) == block(f.rank);
     }
 
-    /// Judges the choices that ranks made otherwise than the oracle: by elements that rounding explains in either
-    /// order, or by others, which is a finding. Ranks that make the same block must make the same choice.
+    /// Judges each choice in which a rank differs from the oracle. It is a tie if rounding explains either order of the
+    /// two compared values, and every rank that computes the same block differs there, too. Otherwise it is a finding.
     void judge_choices() {
         bool tied = true;
         const auto judge = [&](OtherChoice& other) {
@@ -192,7 +192,7 @@ private:
         for (const auto& twin : twins_)
             for (OtherChoice& other : twin->report().choices) {
                 const Finding& f = other.finding;
-                if (!judge(other) || !agreed(other)) {
+                if ((!tied && !judge(other)) || !agreed(other)) {
                     twin->report().findings.push_back(f);
                     continue;
                 }

@@ -55,19 +55,19 @@ struct Finding {
     bool planned = false;  ///< whether the op also fails on the oracle's values: a bug in the plan or a kernel
     bool own = false;      ///< whether the op replayed on the rank's own values gives other bits
     bool exact = false;
-    bool chosen = false;    ///< a choice by floats: `far` is their distance, more than rounding explains or only here
+    bool chosen = false;    ///< a choice that rounding does not explain, or that not all ranks with this block made
     bool infected = false;  ///< whether an input of the instruction was already wrong on this rank
     std::string replaces;   ///< the traced op, if an op of its decomposition made this output of it
     std::string edge;       ///< for communication: the name of the message
     std::vector<int64_t> members;  ///< for communication: the communicator's ranks, if all of them have a wrong value
 };
 
-/// A choice that a rank made otherwise than the oracle, although its inputs are right and its kernel chose rightly.
+/// A choice in which a rank differs from the oracle although its inputs are valid and its kernel repeats the result.
 struct OtherChoice {
-    Finding finding;                    ///< what it is unless it is within rounding of a tie
+    Finding finding;                    ///< reported if the choice is not a tie
     int64_t element = 0;                ///< index of the choice in the whole value
-    std::array<ValueId, 2> values{};    ///< of the two elements that are in another order
-    std::array<int64_t, 2> elements{};  ///< indices of these in the whole values
+    std::array<ValueId, 2> values{};    ///< the operands of the two compared elements
+    std::array<int64_t, 2> elements{};  ///< their indices in the whole values
 };
 
 /// Choices of one op that rounding explains.
@@ -75,7 +75,7 @@ struct Ties {
     std::set<std::pair<int64_t, int64_t>> choices;              ///< step and index in the whole value
     double smallest = std::numeric_limits<double>::infinity();  ///< distance of two elements that changed their order
     double largest = 0;
-    double worst = 0;  ///< max ratio of such a distance to what rounding explains
+    double worst = 0;  ///< max ratio of such a distance to its tolerance
 };
 
 constexpr size_t kinds_of_values = 4;  ///< lines of the table: forward, backward, gradients of params, update

@@ -56,10 +56,11 @@ std::string why(const Finding& f) {
         return "bits differ although no earlier sum changes its order: a kernel may sum blocks of other sizes in "
                "another order; device.cpu.reference = true uses one order";
     if (f.chosen && f.far.distance <= f.tolerance)
-        return "a rank that makes the same block chose otherwise: the values that both chose by differ in their bits";
+        return "another rank that computes the same block made a different choice: their inputs differ in some bits";
     if (f.chosen)
-        return "the op chose by values whose order rounding does not explain, although its inputs as a whole are "
-               "within their tolerance";
+        return "rounding does not explain the order of the two values that decided this choice, although the op's "
+               "inputs "
+               "are within their tolerance";
     if (f.planned)
         return "replayed on the oracle's values cut by its layout, the op is wrong, too: a bug in layout, lowering or "
                "kernel";
@@ -84,7 +85,7 @@ std::string finding_text(const Plan& plan, const Finding& f) {
     text += fmt::format(", step {}\n", f.step);
     if (program.value(original).op != op && program.value(original).op != none)
         text += fmt::format("  made by   {}\n", describe(program, program.op(program.value(original).op)));
-    text += f.chosen ? fmt::format("  off by    a choice by values that are {:.2g} apart", f.far.distance)
+    text += f.chosen ? fmt::format("  off by    a choice between values {:.2g} apart", f.far.distance)
                      : fmt::format("  off by    {:.2g} of its norm",
                                    f.far.norm > 0 ? f.far.distance / f.far.norm : f.far.distance);
     if (f.tolerance > 0)
@@ -137,8 +138,8 @@ std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) c
                             count_text(left_out));
     for (const auto& [op, tied] : ties)
         text += fmt::format(
-            "  {} within rounding of a tie: {}; values that differ by {:.2g} to {:.2g}, up to {:.2g} of what rounding "
-            "explains; ranks went on with the choice of one device\n",
+            "  {} within rounding of a tie: {}; the compared values differ by {:.2g} to {:.2g}, at most {:.2g} of the "
+            "tolerance; ranks continued with the oracle's choice\n",
             plural(std::ssize(tied.choices), "choice"), op, tied.smallest, tied.largest, tied.worst);
     if (options.bitwise) {
         text += fmt::format(

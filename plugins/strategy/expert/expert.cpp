@@ -33,12 +33,12 @@ private:
     /// Whether a value is of tokens: slabs [batch.., experts, slots, width] are, weights of experts are not.
     static bool of_tokens(const Program& program, ValueId id) { return program.dim(id, "batch").has_value(); }
 
-    /// The dim of slabs by which ranks share them: that of experts, or in rows [batch.., blocks, slots, width] that of
-    /// blocks of experts.
+    /// The dim of slabs that is split over ranks: experts, or expert_blocks in rows [batch.., expert_blocks, slots,
+    /// width].
     static std::optional<int> shared_dim(const Program& program, ValueId id) {
         if (!of_tokens(program, id)) return std::nullopt;
         const auto experts = program.dim(id, "experts");
-        return experts ? experts : program.dim(id, "blocks");
+        return experts ? experts : program.dim(id, "expert_blocks");
     }
 
     /// Splits the slabs that an op makes, and what it reads by expert: slabs without names, loads [batch.., experts].
@@ -122,7 +122,7 @@ private:
                             "\n  set parts of nn.moe (script.parts) to a multiple of " + std::to_string(ranks));
     }
 
-    /// Refuses a number of blocks of experts that the ranks do not divide.
+    /// Throws unless the number of blocks of experts is a multiple of the number of ranks.
     void require_blocks(const Mesh& mesh, const Op& op, int64_t blocks) const {
         const std::string ranks = std::to_string(ranks_of(mesh));
         if (blocks % ranks_of(mesh) != 0)

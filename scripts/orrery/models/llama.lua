@@ -167,12 +167,12 @@ function Llama:head(tokens, packed)
   return x_BTC, nn.table("lm_head", embed, vocab, std), { bias = mask, scope = "lm_head" }, table
 end
 
---- tokens, targets i32 [B, T] -> of each position the next token, and the target of the position after it: its own
--- token and -1 for the last one of a row or document.
+--- tokens, targets i32 [B, T] -> for each position the token and the target of the position after it. The last position
+-- of a row or document gets its own token and the target -1.
 local function following(tokens, targets, packed)
   local batch, length = tokens.shape[1], tokens.shape[2]
   local one, zero = native.constant(1), native.constant(0)
-  -- Floats, exact up to 2^24, with other names of dims, by which strategies split activations.
+  -- f32 is exact up to 2^24. Other dim names, so that strategies do not take these for activations and split them.
   local function plain(ids) return ids:reshape({ { "rows", batch }, { "places", length } }):cast "f32" end
   local function ids_of(x) return x:cast("i32"):reshape { { "batch", batch }, { "seq", length } } end
   local function next_of(ids) return plain(ids:roll { dim = "seq", by = -1 }) end
@@ -183,8 +183,8 @@ local function following(tokens, targets, packed)
 end
 
 --- x [B, T, C] -> x, targets i32 [B, T]: DeepSeek-V3's module of multi-token prediction (2024, section 2.2). A position
--- sees x and the next token, and predicts what the position after it does. `table`: of the embedding. The scope has no
--- number, so that a pipeline has it next to the head.
+-- sees x and the next token, and predicts the target of the next position. `table`: the model's embedding. The scope
+-- has no number, so that a pipeline has it next to the head.
 function Llama:ahead(x_BTC, table, tokens, targets, packed)
   local c = self.config
   tokens, targets = following(tokens, targets, packed)
@@ -202,8 +202,8 @@ function Llama:logits(tokens, packed)
   return nn.logits(self:head(tokens, packed))
 end
 
---- tokens, targets i32 [B, T] -> sum of the losses f32 [], their count f32 []. `packed`: see head. The loss of
--- multi-token prediction, mtp_weight times its sum over tokens, is in the sum of a train step, and not in the count.
+--- tokens, targets i32 [B, T] -> sum of the losses f32 [], their count f32 []. `packed`: see head. A train step adds
+-- mtp_weight times the loss of multi-token prediction to the sum, and nothing to the count.
 function Llama:loss(tokens, targets, packed)
   self.targets = targets
   local c = self.config
@@ -225,7 +225,7 @@ end
 
 --- The tensors of a published checkpoint (safetensors) for the params: a list of { param, tensor, transpose = }.
 -- Published linear weights are [out, in], ours [in, out]. `prefix`, `ignore`, `copies`, `published`: see gpt.lua;
--- `published.repeats`: those of `copies` that exports have, too.
+-- `published.repeats`: those of `copies` that an export writes again.
 function Llama:tensors()
   local list = { ignore = { "*.rotary_emb.inv_freq" }, prefix = "model.", copies = {},    -- made from theta
                  published = self.published or as_published.llama(self.config, self.longest) }

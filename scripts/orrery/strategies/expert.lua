@@ -1,7 +1,7 @@
 --- Expert parallelism: the ranks of some axes share the experts of a mixture. Params with a dim `experts` are stored
 -- split over the axes, and so are the slabs [.., experts, slots, width] between dispatch and combine, rows
--- [.., blocks, slots, width] that travel to blocks of experts, and their gradients. The axes may split the batch or the
--- sequence as well: tokens then travel to their experts and back by all-to-alls, which propagation derives.
+-- [.., expert_blocks, slots, width] that travel to blocks of experts, and their gradients. The axes may split the batch
+-- or the sequence as well: tokens then travel to their experts and back by all-to-alls, which propagation derives.
 -- plugins/strategy/expert gives the same program.
 local native, strategy = require "orrery.native", require "orrery.strategy"
 local S, find_dim = strategy.S, strategy.find_dim
@@ -51,9 +51,9 @@ local function refuse_later(p, axes)
   end
 end
 
---- The dim of slabs by which ranks share them, that of experts or of blocks of experts; nil of other values.
+--- The dim of slabs that is split over ranks: experts, or blocks of experts; nil of other values.
 local function shared_dim(x)
-  return find_dim(x, "batch") and (find_dim(x, "experts") or find_dim(x, "blocks"))
+  return find_dim(x, "batch") and (find_dim(x, "experts") or find_dim(x, "expert_blocks"))
 end
 
 --- Refuses groups of tokens of slabs [batch, seq (groups of a row)?, experts, ..] that earlier splits of the sequence
@@ -107,7 +107,8 @@ return strategy.define("expert", { axes = { "ep" } }, function(program, mesh, op
     refuse("the mesh has %s, but the model has no experts (no param has a dim named \"experts\")\n  choose a model "
       .. "with experts, or remove %s from the mesh or from the axes of the strategy", over, table.concat(axes, " and "))
   end
-  -- Slabs are [batch.., experts, slots, width], loads [batch.., experts], rows [batch.., blocks, slots, width]. `use`
+  -- Slabs are [batch.., experts, slots, width], loads [batch.., experts], rows
+  -- [batch.., expert_blocks, slots, width]. `use`
   -- marks a read as split by experts on purpose: lint then does not call the all-to-all to a reader by group IMPLICIT.
   for _, op in ipairs(program:ops()) do
     local slabs, weighed
