@@ -166,6 +166,26 @@ TEST_CASE("verify: a choice that rounding does not explain is a mistake and so i
     }
 }
 
+TEST_CASE("verify: the oracle's random roundings keep its choice, so they widen no tolerance by another one") {
+    const Model m = mixture();
+    const Lowered lowered = compile(m.program, mesh_of(2));
+    const auto device = cpu_device(false);
+    const auto tie = [](const Value& value, int64_t step) {
+        const std::vector<char> bytes = tied(value, step, false);
+        const auto* first = reinterpret_cast<const std::byte*>(bytes.data());
+        return std::vector<std::byte>(first, first + bytes.size());
+    };
+    Oracle oracle(m.program, lowered.plan.program, lowered.plan.mesh, *device, tie, 4);
+    oracle.step(1);
+    const ValueId ids = *m.program.find("ids"), scores = *m.program.find("scores");
+    CHECK(oracle.moved(scores) > 0);
+    CHECK(oracle.moved(scores, 0) > 0);
+    CHECK(oracle.moved(ids) == 0);
+    const ValueId gain = m.program.grad_of(*m.program.find("gain"));  // another choice would move it by its own size
+    const auto* whole = oracle.whole(gain);
+    CHECK(oracle.moved(gain) < 1e-5 * difference(DType::f32, whole, whole, experts * width).norm);
+}
+
 TEST_CASE("verify: which elements decided a choice") {
     const auto differences = [](const char* op, const Attributes& attributes, const std::vector<Shape>& operands,
                                 const Shape& shape, auto want, auto have) {
