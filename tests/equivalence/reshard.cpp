@@ -180,3 +180,14 @@ TEST_CASE("a checkpoint of one mesh goes on on another", "[reshard]") {
     }
     CHECK(moved == static_cast<int>(moves.size()));
 }
+
+TEST_CASE("experts, the bias of their choice and their last loads go on on another mesh", "[reshard]") {
+    const std::string balanced = "balance = \"last_step\"\nbias_rate = 0.01\nstd = 0.2\n";
+    const Place one{"one rank", "", balanced}, four{"ep 4", "ep = 4\n", balanced + "experts_over = \"ep\"\n"},
+        both{"ep 2 x tp 2", "ep = 2\ntp = 2\n", balanced + "experts_over = \"ep\"\n"};
+    for (const char* model : {"mixtral", "deepseek_v3"}) {
+        move(model, four, both);
+        move(model, both, one);
+        move(model, one, four);
+    }
+}

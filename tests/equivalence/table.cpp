@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
 #include <limits>
 #include <stdexcept>
 
@@ -48,6 +50,14 @@ void Elements::add(const std::string& name, const std::vector<float>& a, const s
 }
 
 Line Elements::line(const std::string& what) const { return {what, unit_, error_, error_ / bound_, worst_}; }
+
+void say(const std::string& line) {
+    static const char* const file = std::getenv("ORRERY_LONG");
+    static std::ofstream table = file ? std::ofstream(file) : std::ofstream();
+    fmt::print("{}\n", line);
+    std::fflush(stdout);
+    if (file) table << line << std::endl;
+}
 
 double print(const std::string& title, const std::vector<Line>& lines) {
     fmt::print("{}\n", title);

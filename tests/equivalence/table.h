@@ -45,6 +45,9 @@ private:
     std::string worst_;
 };
 
+/// Prints a line; in the long form also writes it to the table.
+void say(const std::string& line);
+
 /// Prints the lines under a title and returns the largest part of a tolerance; NaN counts as infinite.
 double print(const std::string& title, const std::vector<Line>& lines);
 

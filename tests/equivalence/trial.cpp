@@ -74,9 +74,9 @@ std::vector<int32_t> ordered(std::span<const int32_t> row, std::span<const Token
 }
 
 std::function<std::vector<char>(const Value& value, int64_t step)> drawn_for(const Plan& plan, int64_t vocab,
-                                                                             bool packed) {
-    return [order = token_order(plan.program, plan.mesh), vocab, packed](const Value& value, int64_t step) {
-        std::vector<char> bytes = draw(value, step, vocab);
+                                                                             bool packed, uint32_t seed) {
+    return [order = token_order(plan.program, plan.mesh), vocab, packed, seed](const Value& value, int64_t step) {
+        std::vector<char> bytes = draw(value, step, vocab, seed);
         if (value.role != Role::input || value.dims != std::vector<std::string>{"batch", "seq"}) return bytes;
         const auto length = static_cast<size_t>(value.type.shape[1]);
         const bool numbers = value.name == "documents" || value.name == "positions" || value.name == "places";

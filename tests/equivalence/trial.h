@@ -45,7 +45,7 @@ std::vector<char> draw(const Value& value, int64_t step, int64_t vocab, uint32_t
 /// As draw(), for inputs of a plan: in the plan's order of tokens, and with places. `packed`: rows of documents; else a
 /// row is one document.
 std::function<std::vector<char>(const Value& value, int64_t step)> drawn_for(const Plan& plan, int64_t vocab,
-                                                                             bool packed = false);
+                                                                             bool packed = false, uint32_t seed = 0);
 
 /// Steps on the CPU's own kernels from sources of drawn_for, each looked at.
 test::Ran run_drawn(const test::Lowered& lowered, int64_t steps, int64_t vocab, bool packed = false);
