@@ -58,7 +58,8 @@ std::string why(const Finding& f) {
     if (f.chosen && f.far.distance <= f.tolerance)
         return "a rank that makes the same block chose otherwise: the values that both chose by differ in their bits";
     if (f.chosen)
-        return "the op chose by values whose order rounding does not explain, although its inputs as a whole are "
+        return "the op chose by values that rounding does not bring into this order, although its inputs as a whole "
+               "are "
                "within their tolerance";
     if (f.planned)
         return "replayed on the oracle's values cut by its layout, the op is wrong, too: a bug in layout, lowering or "
@@ -138,7 +139,7 @@ std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) c
     for (const auto& [op, tied] : ties)
         text += fmt::format(
             "  {} within rounding of a tie: {}; values that differ by {:.2g} to {:.2g}, up to {:.2g} of what rounding "
-            "explains; ranks went on with the choice of one device\n",
+            "explains; ranks continued with the choice of one device\n",
             plural(std::ssize(tied.choices), "choice"), op, tied.smallest, tied.largest, tied.worst);
     if (options.bitwise) {
         text += fmt::format(
