@@ -58,9 +58,8 @@ std::string why(const Finding& f) {
     if (f.chosen && f.far.distance <= f.tolerance)
         return "another rank that computes the same block made a different choice: their inputs differ in some bits";
     if (f.chosen)
-        return "rounding does not explain the order of the two values that decided this choice, although the op's "
-               "inputs "
-               "are within their tolerance";
+        return "rounding does not explain the order of the two values that decided this choice, although "
+               "the op's inputs are within their tolerance";
     if (f.planned)
         return "replayed on the oracle's values cut by its layout, the op is wrong, too: a bug in layout, lowering or "
                "kernel";
