@@ -53,7 +53,7 @@ struct Lookup {
     int dims = 1;
 };
 
-/// Two elements of float operands, row-major: their order decides element `result` of an output.
+/// Two elements of float operands, row-major, whose order decides element `result` of an output.
 struct Rivals {
     int64_t result = 0, first = 0, second = 0;
 };
