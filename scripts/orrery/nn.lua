@@ -283,9 +283,9 @@ local moe_options = options_of("experts top_k mlp capacity max_capacity parts ov
 --   dispatch ("slab"): a token is sent to each of its experts; "rows": once to each block of experts that has any of
 --     them, and their weighted sum comes back. This sends fewer bytes if tokens often have several experts on a rank
 --   blocks (none): number of equal blocks of consecutive experts, needed with dispatch = "rows". Give the number P of
---     ranks that share the experts; a multiple of P also works, and sends more. Of H blocks, each has rows for `capacity`
---     times its even share, 1 - (E - E/H choose k) / (E choose k) of a group's tokens. It drops nothing: a train step
---     that needs more rows changes nothing and runs again with the next capacity
+--     ranks that share the experts; a multiple of P also works, and sends more. Each of H blocks has rows for
+--     `capacity` times its even share, 1 - (E - E/H choose k) / (E choose k) of a group's tokens. It drops nothing: a
+--     train step that needs more rows changes nothing and runs again with the next capacity
 --   scores ("softmax"): or "sigmoid"
 --   first ("scores"): the best scores are chosen; "top_k": the best logits, and scores are made of them alone
 --   renormalise (false): a token's weights are divided by their sum

@@ -107,7 +107,7 @@ TEST_CASE("lists that differ give a step for each of their numbers, and each cal
     CHECK(has(message(script("(layer == 1 and { 1, 1.5, 3 } or { 1.25, 2 })")),
               "o.overflow: there are several lists of capacities, { 1, 1.5, 3 } and { 1.25, 2 }\n  give the one"));
     std::string one = text;
-    one.replace(one.find("o.overflow("), 11, "(layer == 1 and o.overflow or type)(");
+    one.replace(one.find("o.overflow("), 11, "; (layer == 1 and o.overflow or type)(");
     CHECK(has(message(one), "o.capacity { 1.25, 2 } without o.overflow"));
 }
 
@@ -151,7 +151,7 @@ TEST_CASE("lists of capacities that cannot be") {
     CHECK(has(message(script("{ 1, 2, nil, 3 }")), "the list has other entries than those from 1 to 2"));
     CHECK(has(message(script("{ 1, 1.0000001, 4 }")), "entries 1 and 2 are both printed as 1"));
     CHECK(has(message(script("(layer == 1 and { 1, 2 } or { 1, 2.0000001 })")),
-              "two lists have numbers that are both printed as 2"));
+              "two capacities are too close: both print as 2"));
     const std::string later = "((function() n = (n or 0) + 1 return { 1, 1.5, n > 4 and 4 or 3 } end)())";
     CHECK(has(message(script(later)), "the list { 1, 1.5, 4 } is not one of the first trace, { 1, 1.5, 3 }"));
     CHECK(has(message(replaced("size = o.capacity", "size = 1; local _ =")),

@@ -142,7 +142,7 @@ TEST_CASE("nn.moe says what to do about options that do not fit") {
     refused(", top_k = 2, overflow = 'grow'", "overflow = grow: expected \"drop\"");
     refused(", top_k = 2, shared_gate = true", "shared_gate needs shared, the width of the shared expert");
     refused(", top_k = 2, dispatch = 'row'", "dispatch = row: expected \"slab\" or \"rows\"");
-    refused(", top_k = 2, dispatch = 'rows'", "blocks = nil: expected an integer of at least 1");
+    refused(", top_k = 2, dispatch = 'rows'", "dispatch = \"rows\" needs blocks, the number of ranks");
     refused(", top_k = 2, blocks = 2", "blocks = 2: only dispatch = \"rows\" has blocks");
     refused(", top_k = 2, dispatch = 'rows', blocks = 4",
             "4 blocks do not divide 6 experts: give the number of ranks that share the experts");

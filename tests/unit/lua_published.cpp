@@ -419,8 +419,8 @@ TEST_CASE("multi-token prediction is left out, or trained with a weight") {
     CHECK(program.value(*program.find("mtp.eh_proj.weight")).type.shape == Shape{32, 16});
     CHECK(program.find("mtp.mlp.gate.correction"));
     has(said(with(config, "num_nextn_predict_layers", 2), 13, with_it),
-        "num_nextn_predict_layers = 2: mtp_weight trains one module");
-    has(said(config_of("llama"), 13, with_it), "num_nextn_predict_layers = 0");
+        "it has 2 modules of multi-token prediction, and mtp_weight needs exactly 1");
+    has(said(config_of("llama"), 13, with_it), "it has 0 modules of multi-token prediction");
     has(said(config, 13, {"script.mtp_weight=-1"}), "mtp_weight is -1.0, expected a number of at least 0");
 
     // Copies of the table that differ are refused, with what to do.

@@ -142,7 +142,7 @@ TEST_CASE("verify: a rank's wrong choice is not taken for a tie") {
     CHECK_THAT(report.text(lowered.plan, wrong.options), Catch::Contains("tensor    scores"));
 }
 
-TEST_CASE("verify: a choice that rounding does not explain is a mistake and so is one that ranks do not share") {
+TEST_CASE("verify: a choice that rounding does not explain is a finding, and so is one that only some ranks make") {
     std::string text;
     const VerifyReport near = turned(1e-6f, 2, text);
     INFO(text);
@@ -152,8 +152,8 @@ TEST_CASE("verify: a choice that rounding does not explain is a mistake and so i
     CHECK(ties.choices == std::set<std::pair<int64_t, int64_t>>{{1, 0}});
     CHECK(ties.largest == Approx(1e-6).epsilon(0.1));
     CHECK(ties.worst < 0.5);
-    for (const auto& [gap, ranks, why] : {std::tuple{1e-5f, 2, "rounding does not bring into this order"},
-                                          std::tuple{1e-6f, 1, "a rank that makes the same block chose otherwise"}}) {
+    for (const auto& [gap, ranks, why] : {std::tuple{1e-5f, 2, "rounding does not explain the order"},
+                                          std::tuple{1e-6f, 1, "made a different choice"}}) {
         const VerifyReport far = turned(gap, ranks, text);
         INFO(text);
         CHECK_FALSE(far.passed());

@@ -53,17 +53,17 @@ struct Lookup {
     int dims = 1;
 };
 
-/// Two elements of float operands, row-major, whose order decides element `result` of an output.
+/// Two elements of float operands: their order decides element `result` of an output. All are row-major indices.
 struct Rivals {
     int64_t result = 0, first = 0, second = 0;
 };
 
-/// Says that an output of integers follows from other integers and the order of elements of float operands alone.
+/// Declares that an integer output depends on float operands only through the order of their elements.
 struct FloatChoice {
     int output = 0;
-    std::vector<int> operands = {};  ///< those with the first and the second of two elements
-    /// Compares two results for operands of these shapes: returns elements that are in another order, one pair or more
-    /// for each cause; none if no order explains the difference.
+    std::vector<int> operands = {};  ///< the operands that `first` and `second` of a pair are elements of
+    /// Compares two results of the op, for operands of these shapes, and returns the pairs that, reordered, explain the
+    /// difference, at least one for each cause; none if no order explains it.
     std::vector<Rivals> (*differences)(const Attributes&, std::span<const Shape>, const Tensor& want,
                                        const Tensor& have) = nullptr;
 };
