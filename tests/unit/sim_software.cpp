@@ -176,7 +176,7 @@ TEST_CASE("software profile: gradients of micro-batches are added by launches of
 TEST_CASE("software profile: data parallelism and sums behind all fragments, in the order that they had") {
     const Plan plan = made(2);
     SoftwareProfile profile;
-    profile.keeps_memory = profile.sums_late = profile.data_late = true;
+    profile.keeps_memory = profile.sums_late = profile.gradients_late = profile.params_late = true;
     const Plan late = with_profile(plan, profile);
     for (size_t k = 0; k < plan.classes.size(); ++k) {
         const RankClass &before = plan.classes[k], &after = late.classes[k];
