@@ -273,7 +273,7 @@ TpChunked software_plan(Plan plan, const Job& job) {
 
 std::string text_of_profile(const Job& job) {
     const SoftwareProfile m = profile_of(job);
-    const std::string pairs = m.sends_in_pairs ? "\nsends in pairs 2" : "";
+    const std::string pairs = m.sends_in_pairs ? "\nsends in pairs" : "";
     return pairs + fmt::format(
                        "\nchunks {} late gradients {} params {} blocks {} f32 {} 8 bit {} bf16 {} whole {} cut {} "
                        "apart {} loss {}",
