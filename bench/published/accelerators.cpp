@@ -67,6 +67,7 @@ AcceleratorRates rates_of(const std::string& gpu, const Constants& constants) {
     const std::string constant = "matrix." + name;
     rates.matrix_share = constants.has(constant) ? constants.of(constant) : one.reached;
     if (const double stated = stated_share(gpu); stated > 0) rates.matrix_share = stated;
+    rates.matrix_share *= constants.of("product.sustained");
     return rates;
 }
 

@@ -10,6 +10,7 @@
 #include "lua/script.h"
 #include "orrery/p2p.h"
 #include "plugin/loader.h"
+#include "sim/software/passes.h"
 #include "sim/software/profile.h"
 
 namespace orrery::published {
@@ -40,7 +41,6 @@ std::string toml_of(const Job& job) {
     if (row.ep > 1) mesh += fmt::format("ep = {}\n", row.ep);  // of the ranks of dp: each ep of them share the experts
     if (row.cp > 1) mesh += fmt::format("cp = {}\n", row.cp);
     mesh += fmt::format("tp = {}\n", row.tp);
-    const bool bucketed = words.software != Software::eager && words.software != Software::compiled;
     return fmt::format(
         "[mesh]\n{}[train]\nsteps = 1\nsequences_per_step = {}\nmicrobatches = {}\nprecision = \"{}\"\n[data]\npath = "
         "\"none\"\ntokens_per_sequence = {}\n[lua]\ninstructions_million = 100000\nmemory_mib = 4096\n[script]\n"
@@ -51,7 +51,7 @@ std::string toml_of(const Job& job) {
         job.kv_heads, row.mlp, job.vocab, words.activation, words.norm, words.positions, words.bias, words.tied,
         job.chunks > 1 ? "interleaved" : "1f1b", job.chunks,
         row.layers % (row.pp * job.chunks) == 0 ? row.pp * job.chunks : 0, words.sequence, words.zero,
-        hybrid ? "rep" : "", bucketed ? 160 : 25, job.recompute,
+        hybrid ? "rep" : "", words.software.flat ? 160 : 25, job.recompute,
         (row.cp > 1 ? "order = \"zigzag\"\n" : "") + experts_of(job));
 }
 
@@ -73,9 +73,8 @@ Job job_with(const Row& row, const Words& words, int64_t micro_batch, int64_t ch
     job.heads = row.heads;
     job.kv_heads = std::max(row.kv_heads, row.tp);  // ranks beyond kv_heads hold copies
     if (job.heads % job.kv_heads != 0) job.kv_heads = job.heads;
-    // One-forward-one-backward waits for its sends and receives together (Megatron-LM p2p_communication, DeepSpeed);
-    // the interleaved schedule sends beside kernels.
-    job.words.blocks_messages = job.chunks == 1;
+    // One-forward-one-backward waits for its sends and receives together.
+    job.words.blocks_messages = job.chunks == 1 || !words.software.overlaps_stages;
     job.toml = toml_of(job);
     return job;
 }
@@ -129,15 +128,40 @@ SoftwareProfile profile_of(const Job& job) {
     SoftwareProfile profile;
     profile.keeps_memory = true;
     profile.sums_late = true;
-    profile.data_late = !words.overlaps_data;
+    profile.gradients_late = words.zero != 3 && !words.software.overlaps_gradients;
+    profile.params_late = words.zero != 3 && !words.software.overlaps_params;
     profile.blocks_messages = words.blocks_messages;
-    profile.gathers_f32 = words.gather_f32;
+    profile.sends_in_pairs = words.blocks_messages && job.chunks > 1;
+    profile.gathers_f32 = words.software.f32_params;
+    profile.gathers_8_bit = words.software.eight_bit_params;
     profile.reduces_bf16 = words.reduce_bf16;
-    profile.all_reduces = words.all_reduces && words.zero > 0;
-    profile.adds_apart = words.adds_apart;
+    profile.all_reduces = words.software.all_reduces && words.zero > 0;
+    profile.adds_apart = words.software.adds_apart;
     profile.cuts_all_params = words.zero > 0;
     profile.data = {"dp", "rep", "ep"};
     return profile;
+}
+
+/// Copies that take as long as what a cross entropy in several kernels moves beyond one in one kernel. In bytes of a
+/// logit, read and written: PyTorch's makes f32 (6) and the logarithm of the softmax (8), then its gradient (12) from a
+/// gradient (4) and bf16 (6); Megatron-LM's makes f32 (6), the maximum (4), and by a kernel each the difference (8),
+/// the exponential (8), the sum (4), the quotient (8), then the gradient (8) and bf16 (6). One kernel reads 2, then
+/// reads 2 and writes 2.
+void add_loss_kernels(RankClass& c, SoftwareDefaults::Loss loss) {
+    if (loss == SoftwareDefaults::Loss::fused) return;
+    const bool torch = loss == SoftwareDefaults::Loss::torch;
+    const int64_t forward = torch ? 12 : 36, backward = torch ? 18 : 10;
+    std::vector<int64_t> bytes(c.stream.size(), 0);
+    for (size_t index = 0; index < c.stream.size(); ++index) {
+        const Instruction& i = c.stream[index];
+        if (i.opcode != Opcode::kernel) continue;
+        const KernelSpec& spec = c.kernels[static_cast<size_t>(i.kernel)];
+        const int64_t more = spec.op == "cross_entropy" || spec.op == "cross_entropy_stats" ? forward
+                             : spec.op == "cross_entropy_grad"                              ? backward
+                                                                                            : 0;
+        if (more > 0) bytes[index] = more / 2 * spec.inputs[0].count();  // a copy reads and writes
+    }
+    insert_copies(c, bytes);
 }
 
 /// Of params and states that stay whole over dp because no dim of theirs divides: what flat buffers would not hold.
@@ -149,6 +173,20 @@ int64_t whole_bytes(const Plan& plan, const RankClass& c, const Words& words) {
         if (words.zero == 0 || dp == 1 || (value.role != Role::param && value.role != Role::state)) continue;
         const int64_t parts = value.type.count() / std::max<int64_t>(1, place.type.count());
         if (parts == 1 || (parts == tp && parts != dp)) bytes += place.type.bytes() - place.type.bytes() / dp;
+    }
+    return bytes;
+}
+
+/// What sums of gradients over micro-batches, which a plan keeps in f32, take beyond sums in bf16.
+int64_t wider_sums(const Plan& plan, const RankClass& c, const Job& job) {
+    if (!job.words.reduce_bf16 || job.words.zero > 1 || job.micros == 1) return 0;
+    const int64_t dp = plan.mesh.size("dp") * plan.mesh.size("ep") * plan.mesh.size("cp");
+    int64_t bytes = 0;
+    for (const Operand& place : c.places) {
+        const Value& value = plan.program.value(place.value);
+        if (value.role != Role::param) continue;
+        const int64_t parts = value.type.count() / std::max<int64_t>(1, place.type.count());
+        bytes += 2 * place.type.count() * (job.words.zero == 1 && parts % dp == 0 ? dp : 1);
     }
     return bytes;
 }
@@ -226,6 +264,7 @@ Plan plan_of(const Job& job, const std::string& script) {
 
 TpChunked software_plan(Plan plan, const Job& job) {
     Plan made = with_profile(std::move(plan), profile_of(job));
+    for (RankClass& c : made.classes) add_loss_kernels(c, job.words.software.loss);
     const std::optional<AxisId> tp = made.mesh.find("tp");
     // Transformer Engine's ring exchange, its default: a chunk for each member.
     if (job.words.chunks_tp && tp) return tp_chunked(made, *tp, made.mesh.size(*tp));
@@ -234,16 +273,20 @@ TpChunked software_plan(Plan plan, const Job& job) {
 
 std::string text_of_profile(const Job& job) {
     const SoftwareProfile m = profile_of(job);
-    return fmt::format("\nchunks {} data late {} blocks {} f32 {} bf16 {} whole {} cut {}", job.words.chunks_tp,
-                       m.data_late, m.blocks_messages, m.gathers_f32, m.reduces_bf16, m.all_reduces,
-                       m.cuts_all_params) +
-           (job.words.chunks_tp ? " mapped" : "") + (m.adds_apart ? " adds apart" : "");
+    const std::string pairs = m.sends_in_pairs ? "\nsends in pairs" : "";
+    return pairs + fmt::format(
+                       "\nchunks {} late gradients {} params {} blocks {} f32 {} 8 bit {} bf16 {} whole {} cut {} "
+                       "apart {} loss {}",
+                       job.words.chunks_tp, m.gradients_late, m.params_late, m.blocks_messages, m.gathers_f32,
+                       m.gathers_8_bit, m.reduces_bf16, m.all_reduces, m.cuts_all_params, m.adds_apart,
+                       static_cast<int>(job.words.software.loss));
 }
 
-int64_t peak_bytes(const Plan& plan, const Words& words) {
+int64_t peak_bytes(const Plan& plan, const Job& job) {
     int64_t peak = 0;
     for (const RankClass& c : plan.classes)
-        peak = std::max(peak, c.persistent_bytes + c.scratch_bytes - whole_bytes(plan, c, words));
+        peak = std::max(
+            peak, c.persistent_bytes + c.scratch_bytes - whole_bytes(plan, c, job.words) - wider_sums(plan, c, job));
     return peak;
 }
 

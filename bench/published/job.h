@@ -33,8 +33,9 @@ TpChunked software_plan(Plan plan, const Job& job);
 /// What of the words such a plan depends on.
 std::string text_of_profile(const Job& job);
 
-/// Of the rank that takes most: its arenas, without what flat buffers would have split over dp.
-int64_t peak_bytes(const Plan& plan, const Words& words);
+/// Of the rank that takes most: its arenas, without what flat buffers would have split over dp and what sums of
+/// gradients in bf16 would save.
+int64_t peak_bytes(const Plan& plan, const Job& job);
 
 Mesh mesh_of(const Job& job);
 /// The contract that plans of accelerators are made for.

@@ -55,7 +55,7 @@ Prediction predict(const Row& row, const std::string& script, const Constants& c
     int number = 0;
     for (const Job& job : jobs_of(row)) {
         Plan own = plan_of(job, script);
-        const int64_t bytes = peak_bytes(own, job.words);
+        const int64_t bytes = peak_bytes(own, job);
         const TpChunked software = software_plan(std::move(own), job);
         const Mesh& mesh = software.plan.mesh;
         RowPrices prices(job, mesh, constants);
@@ -77,7 +77,7 @@ std::vector<Prepared> prepare(const Row& row, const std::string& script, const s
         std::optional<Kept> kept = keep.empty() ? std::nullopt : kept_graph(keep, key);
         if (!kept) {
             Plan own = plan_of(job, script);
-            const int64_t bytes = peak_bytes(own, job.words);
+            const int64_t bytes = peak_bytes(own, job);
             const TpChunked software = software_plan(std::move(own), job);
             kept = Kept{condense(software.plan, contracts_of(one.mesh), software.chunks), bytes};
             if (!keep.empty()) keep_graph(keep, key, *kept);
@@ -111,12 +111,14 @@ bool is_of_wires(const Constant& constant) {
 }
 
 bool concerns(const Prepared& prepared, const Constant& constant) {
+    if (constant.least == constant.most) return false;
     const size_t dot = constant.name.find('.');
     const std::string kind = constant.name.substr(0, dot), of = constant.name.substr(dot + 1);
-    const Software software = prepared.job.words.software;
-    if (kind == "matrix") return of == accelerator_of(prepared.job.row.gpu) && stated_share(prepared.job.row.gpu) == 0;
-    if (constant.name == "product.eight_bit") return software == Software::eight_bit;
-    if (kind == "launch_s" || kind == "passes") return of == name_of(software);
+    const Words& words = prepared.job.words;
+    if (constant.name == "product.eight_bit") return words.eight_bit;
+    if (kind == "launch_s") return of == launches_of(words.software);
+    if (kind == "passes") return of == elementwise_of(words.software);
+    if (kind == "attention") return of == attention_of(words.software);
     if (is_of_wires(constant)) return false;
     if (constant.name == "memory.context_gib" || constant.name == "memory.allocator") return false;
     return true;

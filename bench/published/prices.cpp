@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "published/accelerators.h"
 
@@ -10,24 +11,30 @@ namespace orrery::published {
 namespace {
 
 KernelSoftware software_of(const Job& job, const Constants& constants) {
-    const std::string name(name_of(job.words.software));
-    const bool own = job.words.software == Software::megatron || job.words.software == Software::eight_bit;
+    const SoftwareDefaults& by = job.words.software;
     KernelSoftware software;
-    software.launch_s = constants.of("launch_s." + name);
-    software.passes = constants.of("passes." + name);
+    software.launch_s = constants.of("launch_s." + launches_of(by));
+    software.passes = constants.of("passes." + elementwise_of(by));
     software.ramp = constants.of("product.ramp");
-    software.attention_share = constants.of(job.words.software == Software::compiled ? "attention.compiled"
-                                            : own                                    ? "attention.megatron"
-                                                                                     : "attention.eager");
-    software.own_attention = own;
-    software.separate_attention = job.words.separate;
-    software.eight_bit = job.words.software == Software::eight_bit;
+    software.attention_share = constants.of("attention." + attention_of(by));
+    software.own_attention = !by.older_attention;
+    software.separate_attention = by.separate_attention;
+    software.eight_bit = job.words.eight_bit;
+    software.casts_weights = by.casts_each_use;
     software.eight_bit_share = constants.of("product.eight_bit");
     software.wide = job.vocab / job.row.tp;
     return software;
 }
 
 }  // namespace
+
+std::string launches_of(const SoftwareDefaults& software) {
+    return software.launches == SoftwareDefaults::Launches::eager ? "eager" : "queued";
+}
+std::string elementwise_of(const SoftwareDefaults& software) {
+    return software.separate_elementwise ? "separate" : "fused";
+}
+std::string attention_of(const SoftwareDefaults& software) { return software.older_attention ? "older" : "own"; }
 
 bool is_free(const KernelSpec& spec) { return spec.op == "transpose" || spec.op == "concat" || spec.op == "slice"; }
 
@@ -70,11 +77,16 @@ double RowWires::flat_part(Opcode opcode, AxisId over, int64_t bytes) const {
         data |= axis != "cp";
     }
     if (opcode == Opcode::all_to_all) return 1;  // of experts
-    const bool flat = words.software != Software::eager && words.software != Software::compiled;
-    if (!data || !flat || words.zero == 0 || words.zero == 3) return 1;
+    const SoftwareDefaults& software = words.software;
+    if (!data || !software.flat || words.zero == 0 || words.zero == 3) return 1;
     if (opcode == Opcode::all_reduce && bytes < (1 << 20)) return 1;  // norms and losses
-    const double elements = std::max(40e6, 1e6 * static_cast<double>(job_.row.dp * job_.row.cp));
-    const double whole = elements * (opcode == Opcode::all_gather ? 2 : 4);
+    const int64_t asked =
+        std::max(software.message_elements, software.message_elements_a_rank * job_.row.dp * job_.row.cp);
+    const double elements = asked > 0 ? static_cast<double>(asked) : 1e12;  // 0: one message
+    const int bytes_each = opcode == Opcode::all_gather ? (software.eight_bit_params ? 1 : 2)
+                           : words.reduce_bf16          ? 2
+                                                        : 4;
+    const double whole = elements * bytes_each;
     return std::min(1.0, static_cast<double>(bytes) / whole);
 }
 
@@ -93,7 +105,13 @@ double RowWires::collective(Opcode opcode, AxisId axis, int64_t bytes, const std
 }
 
 double RowWires::message(AxisId axis, int64_t bytes, int64_t from, int64_t to, const std::vector<int64_t>& alike) {
-    return seconds(wires_.message(axis, bytes, from, to, alike));
+    const std::optional<AxisId> tp = mesh_.find("tp");
+    if (!job_.words.scatters || !tp || mesh_.axis(axis).name != "pp")
+        return seconds(wires_.message(axis, bytes, from, to, alike));
+    // Ranks of tp send a part each, and the receivers gather.
+    const std::vector<int64_t> gatherers = mesh_.group(to, *tp);
+    return seconds(wires_.message(axis, bytes / mesh_.size(*tp), from, to, alike)) +
+           seconds(wires_.collective(Opcode::all_gather, *tp, bytes, gatherers, gatherers));
 }
 
 }  // namespace orrery::published

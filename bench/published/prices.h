@@ -13,6 +13,11 @@ namespace orrery::published {
 /// The rows' software lays tensors out so that collectives take them as they are.
 bool is_free(const KernelSpec& spec);
 
+/// Which constant of launch_s, passes and attention a software has.
+std::string launches_of(const SoftwareDefaults& software);
+std::string elementwise_of(const SoftwareDefaults& software);
+std::string attention_of(const SoftwareDefaults& software);
+
 /// The kernels of a row, by its software and accelerator.
 KernelPrices kernel_prices(const Job& job, const Constants& constants);
 

@@ -1,5 +1,5 @@
 // Predicts published training runs from their configuration alone, and judges the predictions where results were
-// published: published FILE.csv [--fit] [--unfitted] [--halves] [--leave-out] [--out FILE.csv] [--only N]
+// published: published FILE.csv ... [--fit] [--unfitted] [--halves] [--leave-out] [--folds] [--transfer]
 #include <fmt/format.h>
 
 #include <atomic>
@@ -26,12 +26,15 @@ using namespace orrery::published;
 namespace {
 
 struct Options {
-    std::string file, out, keep, explain, script = PUBLISHED_FOLDER "/model.lua";
-    bool fit = false, unfitted = false, halves = false, leave_out = false, quick = false;
+    std::vector<std::string> files;
+    std::string out, keep, explain, script = PUBLISHED_FOLDER "/model.lua";
+    bool fit = false, unfitted = false, halves = false, leave_out = false, folds = false, transfer = false;
+    bool quick = false;
     bool experts = false;  ///< also rows with experts that are not to be judged
     size_t every = 1;
     /// Of plans, to be priced again and again.
-    bool graphs() const { return fit || halves || leave_out || quick || !explain.empty(); }
+    bool fits() const { return fit || halves || leave_out || folds || transfer; }
+    bool graphs() const { return fits() || quick || !explain.empty(); }
 };
 
 size_t every_of(const std::string& text) {
@@ -60,6 +63,10 @@ Options read_options(int argc, char** argv) {
             options.halves = true;
         else if (word == "--leave-out")
             options.leave_out = true;
+        else if (word == "--folds")
+            options.folds = true;
+        else if (word == "--transfer")
+            options.transfer = true;
         else if (word == "--quick")
             options.quick = true;
         else if (word == "--experts")
@@ -72,16 +79,19 @@ Options read_options(int argc, char** argv) {
             options.keep = next();
         else if (word == "--every")
             options.every = every_of(next());
-        else if (word.starts_with("-") || !options.file.empty())
+        else if (word.starts_with("-"))
             throw Error(
-                fmt::format("what is {}?\n  published FILE.csv [--fit] [--unfitted] [--halves] [--leave-out] "
-                            "[--quick] [--experts] [--every N] [--keep FOLDER] [--explain ROW] [--out FILE.csv]",
-                            word),
+                fmt::format(
+                    "what is {}?\n  published FILE.csv ... [--fit] [--unfitted] [--halves] [--leave-out] [--folds] "
+                    "[--transfer] [--quick] [--experts] [--every N] [--keep FOLDER] [--explain ROW] [--out FILE.csv]",
+                    word),
                 Fault::usage);
         else
-            options.file = word;
+            options.files.push_back(word);
     }
-    if (options.file.empty()) options.file = PUBLISHED_FOLDER "/../../../shared/data/published_rows.csv";
+    if (options.files.empty()) options.files = {PUBLISHED_FOLDER "/../../../shared/data/published_rows.csv"};
+    if (options.transfer && options.files.size() < 2)
+        throw Error("--transfer fits to the first file and judges the others: name two", Fault::usage);
     return options;
 }
 
@@ -92,17 +102,18 @@ struct Asked {
     std::vector<Prepared> jobs;  ///< where graphs are asked for
     std::optional<Prediction> prediction;
     std::string why_not;
+    size_t file = 0;  ///< of those that were named
 
     Job job() const { return jobs_of(row)[static_cast<size_t>(prediction->chosen)]; }
 };
 
-std::vector<Asked> read_rows(const Options& options) {
-    const Table with = read_table(options.file);
+void read_rows(const Options& options, size_t file, std::vector<Asked>& all) {
+    const Table with = read_table(options.files[file]);
     const Table table = without_measured(with);
-    std::vector<Asked> all;
     size_t seen = 0;
     for (size_t i = 0; i < table.rows.size(); ++i) {
         Asked asked;
+        asked.file = file;
         asked.label = read_label(with, i);
         const std::string& ep = table.cell(i, "ep");
         const bool wanted = asked.label.asked || (options.experts && !ep.empty() && ep != "1");
@@ -116,7 +127,6 @@ std::vector<Asked> read_rows(const Options& options) {
         asked.row.id = table.cell(i, "id");
         all.push_back(std::move(asked));
     }
-    return all;
 }
 
 /// On all processors. What a row throws is why it is not predicted; what was predicted before is gone.
@@ -315,13 +325,51 @@ void leave_out(const std::vector<const Asked*>& all) {
     fmt::print("leave one family out: mean over {} families {:.1f} %\n", counted, 100 * sum / std::max(1, counted));
 }
 
+/// Those of `all` that `out` picks, scored with constants fitted to the others.
+void fold(const std::string& name, const std::vector<const Asked*>& all, const std::function<bool(const Asked&)>& out) {
+    std::vector<const Asked*> left_out, others;
+    for (const Asked* asked : all) (out(*asked) ? left_out : others).push_back(asked);
+    if (left_out.empty() || others.empty()) return;
+    const Summary s = summary_of(scored(left_out, fit_on(others)));
+    fmt::print("fold {:32} {:4} rows: mean over families {:5.1f} %, median {:5.1f} %, {:5.1f} % within 15 %\n", name,
+               s.rows, 100 * s.families, 100 * s.median, 100 * s.within);
+}
+
+/// Whole kinds of rows out: by software, accelerator, schedule and precision.
+void folds(const std::vector<const Asked*>& all) {
+    const auto words = [](const Asked& asked) -> const Words& { return asked.jobs.front().job.words; };
+    const auto is_fsdp = [&](const Asked& asked) { return words(asked).zero == 3; };
+    fold("Megatron-like software", all, [&](const Asked& asked) {
+        const std::string& name = words(asked).software.name;
+        return name == "nemo" || name.find("megatron") != std::string::npos;
+    });
+    fold("FSDP", all, is_fsdp);
+    fold("vp > 1", all, [](const Asked& asked) { return asked.row.chunks.value_or(1) > 1; });
+    fold("8-bit products", all, [&](const Asked& asked) { return words(asked).eight_bit; });
+    for (const char* chip : {"A100", "H100", "B200", "GB"})
+        fold(chip, all, [&](const Asked& asked) { return asked.row.gpu.starts_with(chip); });
+    std::set<std::string> names;
+    for (const Asked* asked : all) names.insert(words(*asked).software.name);
+    for (const std::string& name : names)
+        fold(name, all, [&](const Asked& asked) { return words(asked).software.name == name; });
+}
+
+/// Constants fitted to the first file's rows, and the other files' rows judged.
+void transfer(const std::vector<const Asked*>& all) {
+    fold("files after the first", all, [](const Asked& asked) { return asked.file > 0; });
+    std::vector<const Asked*> first, later;
+    for (const Asked* asked : all) (asked->file == 0 ? first : later).push_back(asked);
+    if (!later.empty()) fmt::print("{}", report(scored(later, fit_on(first))));
+}
+
 int run(const Options& options) {
     const auto begin = std::chrono::steady_clock::now();
     const auto passed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
-    std::vector<Asked> all = read_rows(options);
+    std::vector<Asked> all;
+    for (size_t file = 0; file < options.files.size(); ++file) read_rows(options, file, all);
     if (options.graphs())
         for_each_row(all, [&](Asked& asked) { asked.jobs = prepare(asked.row, options.script, options.keep); });
-    if (options.fit || options.halves || options.leave_out) must_have_rows(fitted_to(measured(all)));
+    if (options.fits()) must_have_rows(fitted_to(measured(all)));
     Constants constants;
     if (options.unfitted) {
         constants.forget_fit();
@@ -348,6 +396,8 @@ int run(const Options& options) {
     if (!options.out.empty()) write_predictions(all, options.out);
     if (options.halves) halves(fitted_to(known));
     if (options.leave_out) leave_out(fitted_to(known));
+    if (options.folds) folds(fitted_to(known));
+    if (options.transfer) transfer(fitted_to(known));
     fmt::print("{:.1f} s\n", passed());
     return ready > 0 ? 0 : 1;
 }

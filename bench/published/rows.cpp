@@ -133,7 +133,8 @@ Row read_row(const Table& table, size_t row) {
     Row r;
     const auto text = [&](const char* column) { return table.cell(row, column); };
     const auto whole = [&](const char* column, int64_t fallback) { return count(table, row, column, fallback); };
-    r.id = text("id"), r.gpu = text("gpu"), r.model = text("model"), r.precision = text("precision");
+    r.id = text("id"), r.source = text("source"), r.gpu = text("gpu"), r.model = text("model"),
+    r.precision = text("precision");
     r.zero = text("zero_or_fsdp"), r.recompute = text("recompute"), r.notes = text("notes");
     r.gpus = whole("n_gpus", 1), r.layers = whole("layers", 0), r.embed = whole("hidden", 0);
     r.heads = whole("heads", 0), r.kv_heads = whole("kv_heads", r.heads), r.mlp = whole("ffn", 0);

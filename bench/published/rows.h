@@ -31,7 +31,7 @@ Table without_measured(Table table);
 
 /// One training run as it was configured.
 struct Row {
-    std::string id, gpu, model, precision, zero, recompute, notes;
+    std::string id, source, gpu, model, precision, zero, recompute, notes;
     int64_t gpus = 0, layers = 0, embed = 0, heads = 0, kv_heads = 0, mlp = 0, vocab = 0, tokens = 0;
     int64_t tp = 1, pp = 1, cp = 1, ep = 1, dp = 1;
     std::optional<int64_t> micro_batch, chunks;

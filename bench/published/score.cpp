@@ -7,6 +7,9 @@
 #include <map>
 #include <numeric>
 
+#include "published/accelerators.h"
+#include "published/words.h"
+
 namespace orrery::published {
 namespace {
 
@@ -51,6 +54,19 @@ std::string groups(const std::string& title, const std::vector<Scored>& rows,
 
 std::string family_and_precision(const Scored& one) {
     return fmt::format("{}, {}", one.label.family, one.label.precision);
+}
+
+/// Runs that ran with a predicted peak more than 3 % above their device's memory.
+std::string too_large_text(const std::vector<Scored>& rows) {
+    std::string text;
+    int count = 0;
+    for (const Scored& one : rows) {
+        const double device = accelerator_facts(accelerator_of(one.row.gpu)).memory_gib;
+        if (one.prediction.peak_gib <= 1.03 * device) continue;
+        ++count;
+        text += fmt::format("    {:58} {:.1f} GiB of {:.0f}\n", one.row.id, one.prediction.peak_gib, device);
+    }
+    return fmt::format("predicted above their device's memory by more than 3 %: {} rows\n{}", count, text);
 }
 
 std::string memory_text(const std::vector<Scored>& rows) {
@@ -218,6 +234,8 @@ std::string report(const std::vector<Scored>& all_rows) {
     text += groups(
         "accelerator", rows, [](const Scored& one) { return one.label.accelerator; }, 1);
     text += groups(
+        "software", rows, [](const Scored& one) { return words_of(one.row).software.name; }, 1);
+    text += groups(
         "parallelism", rows, [](const Scored& one) { return one.parallelism; }, 1);
     text += "\n";
     const auto all = sweeps(rows);
@@ -236,7 +254,7 @@ std::string report(const std::vector<Scored>& all_rows) {
     if (!pairs.empty())
         text += fmt::format("scaling: {} pairs, {:.0f} % within 5 %\n", pairs.size(),
                             100.0 * static_cast<double>(near) / static_cast<double>(pairs.size()));
-    text += memory_text(rows);
+    text += memory_text(rows) + too_large_text(rows);
     const auto equal = equal_rows(rows);
     std::vector<double> floors;
     for (const Equal& group : equal) floors.push_back(group.floor);

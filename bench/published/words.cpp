@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <filesystem>
+
+#include "config/load.h"
+#include "published/accelerators.h"
 
 namespace orrery::published {
 namespace {
@@ -57,13 +61,61 @@ void read_experts(const std::string& prose, Experts& experts) {
     experts.capacity = number(prose, "capacity", experts.capacity);
 }
 
-/// The rule of software, first line that holds.
-Software software_of(const Row& row, const std::string& prose) {
-    if (contains(lower(row.precision), "fp8")) return Software::eight_bit;
-    if (said(prose, "attention") == "separate" || contains(lower(row.precision), "fp16")) return Software::unfused;
-    if (said(prose, "ops") == "compiled") return Software::compiled;
-    if (row.tp > 1 || row.pp > 1 || contains(prose, "distributed optimizer")) return Software::megatron;
-    return Software::eager;
+/// All of configs/software, in the source tree.
+std::vector<SoftwareDefaults> load_all() {
+    std::vector<SoftwareDefaults> all;
+    for (const auto& entry : std::filesystem::directory_iterator(PUBLISHED_FOLDER "/../../configs/software")) {
+        if (entry.path().extension() != ".toml") continue;
+        Config file = load_toml(entry.path());
+        all.push_back(software_defaults(entry.path().stem().string(), file));
+    }
+    check_matches(all);
+    return all;
+}
+
+const std::vector<SoftwareDefaults>& all_software() {
+    static const std::vector<SoftwareDefaults> all = load_all();
+    return all;
+}
+
+std::string text_of(SoftwareDefaults::Selective selective) {
+    switch (selective) {
+        case SoftwareDefaults::Selective::core: return "attention";
+        case SoftwareDefaults::Selective::ops: return "ops";
+        case SoftwareDefaults::Selective::every_second: return "every:2";
+    }
+    return "";
+}
+
+/// What a row says of its software, and of its mesh.
+SoftwareDefaults software_of(const Row& row, const std::string& prose) {
+    std::string text = lower(row.source) + "; " + prose;
+    if (row.tp > 1) text += "; tp > 1";
+    if (row.pp > 1) text += "; pp > 1";
+    return software_in(all_software(), text);
+}
+
+/// What the words say instead of the software's defaults.
+void override_software(const std::string& prose, SoftwareDefaults& software) {
+    const auto flag = [&](std::string_view sets, std::string_view yes, bool& value) {
+        if (const std::string_view found = said(prose, sets); !found.empty()) value = found == yes;
+    };
+    flag("sequence", "yes", software.splits_sequence);
+    flag("tp_overlap", "yes", software.chunks_tp);
+    flag("stage_overlap", "yes", software.overlaps_stages);
+    flag("attention", "separate", software.separate_attention);
+    flag("params", "f32", software.f32_params);
+    flag("gradient_overlap", "yes", software.overlaps_gradients);
+    flag("param_overlap", "yes", software.overlaps_params);
+    flag("gradient_adds", "apart", software.adds_apart);
+    if (const std::string_view type = said(prose, "gradients"); !type.empty())
+        software.gradients = type == "bf16" ? SoftwareDefaults::Gradients::bits_16 : SoftwareDefaults::Gradients::f32;
+    const std::string_view ops = said(prose, "ops");
+    if (ops == "compiled") {
+        software.separate_elementwise = false;
+        software.launches = SoftwareDefaults::Launches::queued;
+        software.loss = SoftwareDefaults::Loss::fused;
+    }
 }
 
 void read_zero(const Row& row, Words& words) {
@@ -90,21 +142,10 @@ void read_recompute(const Row& row, Words& words) {
     else if (contains(text, "full"))
         words.recompute = "full";
     else
-        words.recompute = "every:2";
+        words.recompute = text_of(words.software.selective);
 }
 
 }  // namespace
-
-std::string_view name_of(Software software) {
-    switch (software) {
-        case Software::eager: return "eager";
-        case Software::compiled: return "compiled";
-        case Software::megatron: return "megatron";
-        case Software::unfused: return "unfused";
-        case Software::eight_bit: return "eight_bit";
-    }
-    return "";
-}
 
 const std::vector<Word>& word_list() {
     // Of words that set the same the first one found counts, so denials come first.
@@ -116,12 +157,13 @@ const std::vector<Word>& word_list() {
         {"(sp)", "sequence=yes"},
         {"tp-comm-overlap", "sequence=yes"},
         {"no tp/pp comm overlap", "tp_overlap=no"},
+        {"no tp comm overlap", "tp_overlap=no"},
         {"tp-comm-overlap", "tp_overlap=yes"},
         {"tp overlap", "tp_overlap=yes"},
+        {"no tp/pp comm overlap", "stage_overlap=no"},
+        {"no p2p overlap", "stage_overlap=no"},
         {"unfused attention", "attention=separate"},
-        {"attention core", "attention=separate"},
         {"flash", "attention=flash"},
-        {"eager", "ops=eager"},
         {"compile", "ops=compiled"},
         {"fused ops", "ops=compiled"},
         {"deepspeed", "pipeline=1f1b"},
@@ -138,12 +180,15 @@ const std::vector<Word>& word_list() {
         {"fp32 params", "params=f32"},
         {"mp mode default", "gradients=bf16"},
         {"mp mode pure", "gradients=bf16"},
+        {"grad reduce bf16", "gradients=bf16"},
         {"fp32 grad", "gradients=f32"},
-        {"overlap-grad", "data_overlap=yes"},
-        {"overlap grad", "data_overlap=yes"},
-        {"overlapped grad", "data_overlap=yes"},
-        {"grad sync overlapped", "data_overlap=yes"},
-        {"deepspeed", "gradients_by=all_reduce"},
+        {"overlap-grad", "gradient_overlap=yes"},
+        {"overlap grad", "gradient_overlap=yes"},
+        {"overlapped grad", "gradient_overlap=yes"},
+        {"grad sync overlapped", "gradient_overlap=yes"},
+        {"param-gather", "param_overlap=yes"},
+        {"param sync", "param_overlap=yes"},
+        {"no grad-accum fusion", "gradient_adds=apart"},
         {"roce", "nics=ethernet"},
     };
     return list;
@@ -164,21 +209,17 @@ const std::vector<Default>& default_list() {
         {"positions", "rope where the activation is gated or relu2, else learned", "words_of"},
         {"bias of products", "where the activation is gelu", "words_of"},
         {"tied head", "where the activation is gelu", "words_of"},
-        {"attention", "flash; separate where the precision is fp16", "words_of"},
-        {"sequence parallelism", "no; with experts where tp > 1, which Megatron-LM demands", "words_of"},
+        {"software", "the file of configs/software of which `matches` are in the row, the longest", "software_of"},
+        {"sequence parallelism", "that of the software; with experts where tp > 1, which Megatron-LM demands",
+         "words_of"},
         {"capacity of experts", "1: the even share", "words_of"},
-        {"tp overlap", "no", "words_of"},
-        {"gradients beside kernels", "with FSDP, and where the software is eager, compiled or 8-bit", "words_of"},
-        {"params as gathered", "bf16", "words_of"},
-        {"gradients as reduced", "f32", "words_of"},
-        {"selective recompute, of unnamed parts", "every second block", "read_recompute"},
+        {"tp overlap", "that of the software, where the sequence is split and tp in one domain of fast links",
+         "words_of"},
         {"full recompute of some blocks", "the first sixth of them", "read_recompute"},
         {"vp", "1; guessed where micro_batch and recompute are left out, too", "jobs_of"},
         {"micro_batch, recompute", "guessed: the fastest that fits", "jobs_of"},
         {"vocabulary", "rounded up to 128 tp where tp > 1", "jobs_of"},
         {"context parallelism", "a ring in zigzag order (Transformer Engine)", "jobs_of"},
-        {"message of flat gradients and params", "40 million elements, or a million a rank of dp (Megatron-LM)",
-         "predict"},
     };
     return list;
 }
@@ -187,6 +228,9 @@ Words words_of(const Row& row) {
     const std::string prose = lower(row.notes + "; " + row.zero + "; " + row.recompute + "; " + row.precision);
     Words words;
     words.software = software_of(row, prose);
+    SoftwareDefaults& software = words.software;
+    override_software(prose, software);
+    words.eight_bit = contains(lower(row.precision), "fp8");
     const std::string_view activation = said(prose, "activation");
     words.activation = activation.empty() ? (gated(row) ? "swiglu" : "gelu") : std::string(activation);
     const bool is_gelu = words.activation == "gelu";
@@ -196,20 +240,19 @@ Words words_of(const Row& row) {
     const std::string_view tied = said(prose, "tied");
     words.tied = tied.empty() ? is_gelu : tied == "yes";
     read_experts(prose, words.experts);
-    const std::string_view sequence = said(prose, "sequence");
-    words.sequence = row.tp > 1 && (sequence.empty() ? words.experts.count > 0 : sequence == "yes");
-    words.chunks_tp = words.sequence && said(prose, "tp_overlap") == "yes";
-    const std::string_view attention = said(prose, "attention");
-    words.separate = attention == "separate" || (attention.empty() && words.software == Software::unfused);
+    // Megatron-LM demands a split sequence with experts, and its chunks of tp are not for their layers.
+    const bool experts = words.experts.count > 0;
+    words.sequence = row.tp > 1 && (software.splits_sequence || (experts && said(prose, "sequence") != "no"));
+    const int64_t fast = accelerator_facts(accelerator_of(row.gpu)).domain;
+    words.chunks_tp = words.sequence && software.chunks_tp && !experts && row.tp <= std::max<int64_t>(8, fast);
+    words.scatters = row.tp > 1 && !words.sequence && software.scatters_messages;
     words.interleaves = said(prose, "pipeline") != "1f1b";
-    words.gather_f32 = said(prose, "params") == "f32";
-    words.reduce_bf16 = said(prose, "gradients") == "bf16";
+    words.reduce_bf16 = software.gradients == SoftwareDefaults::Gradients::bits_16 ||
+                        (software.gradients == SoftwareDefaults::Gradients::f32_of_bf16 && contains(prose, "fp16"));
     words.ethernet = said(lower(row.gpu) + prose, "nics") == "ethernet";
     read_zero(row, words);
-    words.all_reduces = words.adds_apart = said(prose, "gradients_by") == "all_reduce";
-    const bool beside = words.software == Software::eager || words.software == Software::compiled ||
-                        words.software == Software::eight_bit;
-    words.overlaps_data = beside || words.zero == 3 || said(prose, "data_overlap") == "yes";
+    words.software.eight_bit_params &= words.eight_bit;
+    words.software.casts_each_use &= words.eight_bit;
     read_recompute(row, words);
     return words;
 }

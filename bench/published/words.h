@@ -3,12 +3,9 @@
 #include <vector>
 
 #include "published/rows.h"
+#include "sim/software/defaults.h"
 
 namespace orrery::published {
-
-/// Whose software ran: it decides a few constants. One rule for every row, seen or not (`software_of`).
-enum class Software { eager, compiled, megatron, unfused, eight_bit };
-std::string_view name_of(Software software);
 
 /// The mixture of experts that takes the place of each feed-forward layer. `count` 0: there is none.
 struct Experts {
@@ -17,19 +14,17 @@ struct Experts {
     double capacity = 1;            ///< slots over the even share; 1 where tokens are dropped at it or loads are even
 };
 
-/// What the prose columns say, by a closed list of words, and defaults where a word is missing.
+/// What the prose columns say, by a closed list of words, and where a word is missing what the row's software does by
+/// default (configs/software).
 struct Words {
-    Software software = Software::eager;
+    SoftwareDefaults software;     ///< with what the words say instead
+    bool eight_bit = false;        ///< GEMMs of linear layers are in 8 bits
     bool sequence = false;         ///< tp also splits the sequence between blocks
     bool chunks_tp = false;        ///< tp's collectives run in chunks beside their products
-    bool separate = false;         ///< attention as separate ops
+    bool scatters = false;         ///< ranks of tp send a part each of what a stage sends
     bool interleaves = true;       ///< the pipeline's chunks may be more than one
-    bool gather_f32 = false;       ///< params are gathered in f32 and cast where they are used
     bool reduce_bf16 = false;      ///< gradients are reduced in bf16
-    bool overlaps_data = true;     ///< gradients and params go beside kernels
     bool blocks_messages = false;  ///< kernels wait for what a pipeline sends, too
-    bool all_reduces = false;      ///< gradients, though optimizer states are split
-    bool adds_apart = false;       ///< gradients of micro-batches are added by launches of their own
     bool ethernet = false;         ///< NICs are RoCE
     std::string activation = "gelu", norm = "layernorm", positions = "learned";
     bool bias = true, tied = true;
@@ -40,7 +35,8 @@ struct Words {
     Experts experts;
 };
 
-/// The words of a row. Reads no number but those that the columns of configuration hold, and those of experts.
+/// The words of a row. Reads no number but those that the columns of configuration hold, and those of experts. Throws
+/// Error where the files of configs/software cannot be read.
 Words words_of(const Row& row);
 
 /// The closed list, for the README and its test: word, column group, what it sets.

@@ -23,11 +23,12 @@ KernelSoftware software_of(const std::string& name, const Constants& constants) 
     if (std::find(stacks.begin(), stacks.end(), name) == stacks.end())
         throw Error(fmt::format("unknown software \"{}\", expected one of: {}", name, fmt::join(stacks, ", ")));
     KernelSoftware software;
-    software.launch_s = constants.of("launch_s." + name);
-    software.passes = constants.of("passes." + name);
+    const bool separate = name == "eager" || name == "unfused";
+    software.launch_s = constants.of(name == "eager" ? "launch_s.eager" : "launch_s.queued");
+    software.passes = constants.of(separate ? "passes.separate" : "passes.fused");
     software.ramp = constants.of("product.ramp");
-    software.own_attention = name != "eager" && name != "unfused";
-    software.attention_share = constants.of(software.own_attention ? "attention.megatron" : "attention.eager");
+    software.own_attention = !separate;
+    software.attention_share = constants.of(software.own_attention ? "attention.own" : "attention.older");
     software.separate_attention = name == "unfused";
     software.eight_bit = name == "eight_bit";
     software.eight_bit_share = constants.of("product.eight_bit");
@@ -48,6 +49,8 @@ AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& const
     if (const std::string name = "matrix." + accelerator.measured_as; constants.has(name))
         rates.matrix_share = constants.of(name);
     if (accelerator.matrix_share > 0) rates.matrix_share = accelerator.matrix_share;
+    if (accelerator.matrix_share > 0 || !accelerator.measured_as.empty())
+        rates.matrix_share *= constants.of("product.sustained");
     return rates;
 }
 

@@ -5,9 +5,9 @@
 
 namespace orrery {
 
-/// A number of the simulator that is fitted to measurements within its physical range. There are at most 40; each
-/// belongs to an accelerator, a kind of fabric or a software stack, never to a model, a publication or a single
-/// measurement.
+/// A number of the simulator that is fitted to measurements within its physical range, or that others measured and has
+/// no range. At most 30 are fitted. Each belongs to an accelerator, a kind of fabric or a class of software, never to a
+/// model, a publication or a single measurement.
 struct Constant {
     std::string name;  ///< "matrix.H100-80G-SXM"
     std::string meaning;

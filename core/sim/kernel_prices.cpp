@@ -177,7 +177,11 @@ double KernelPrices::products_of(const KernelWork& work) const {
     if (narrow) {
         // Casts read activations and gradients once in 16 bits and write them in 8 bits, as they are and transposed;
         // weight-gradient matmuls reuse the results.
-        if (work.work == Work::product) casts = software_.launch_s + software_.passes * stream(4 * work.first);
+        if (work.work == Work::product) {
+            casts = software_.launch_s + software_.passes * stream(4 * work.first);
+            // A weight is cast for the forward pass, as it is and transposed, which the backward pass reuses.
+            if (software_.casts_weights) casts += software_.launch_s / 2 + stream(2 * work.batch * work.n * work.k);
+        }
     }
     return software_.launch_s + casts + std::max(product(work.batch, work.m, work.n, work.k, rate), stream(work.bytes));
 }

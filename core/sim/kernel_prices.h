@@ -39,6 +39,7 @@ struct KernelSoftware {
     double ramp = 128;                ///< time to start and end an output tile, in elements of the contracted dim
     bool own_attention = true;        ///< attention's kernels are for this accelerator; if not, see older_code_share
     bool separate_attention = false;  ///< attention is separate ops that write and read scores and ignore causality
+    bool casts_weights = false;       ///< weights of 8-bit matrix products are cast in each launch, not once a step
     bool eight_bit = false;           ///< whether matrix products run at the 8-bit rate, after casts
     double eight_bit_share = 0.9;     ///< factor on matrix_share for 8-bit matrix products
     int64_t wide = 0;                 ///< matrix products with a dim of this size (vocabulary) stay in 16 bits; 0: none

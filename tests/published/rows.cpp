@@ -84,41 +84,67 @@ TEST_CASE("published: words say what they say, denials first", "[published]") {
         other.notes = notes;
         return words_of(other);
     };
-    CHECK_FALSE(with("").sequence);
+    CHECK(with("").sequence);  // Megatron core, as tp > 1
+    CHECK(with("").chunks_tp);
     CHECK(with("SP + TP overlap").sequence);
     CHECK(with("SP + TP overlap").chunks_tp);
     CHECK_FALSE(with("deterministic mode, no SP, no grad fusion").sequence);
     CHECK_FALSE(with("no sequence parallelism (TP all-reduce)").sequence);
     CHECK_FALSE(with("no TP/PP comm overlap").chunks_tp);
+    CHECK_FALSE(with("no TP comm overlap, no p2p overlap").chunks_tp);
+    CHECK_FALSE(with("no TP comm overlap, no p2p overlap").software.overlaps_stages);
+    CHECK(with("").software.overlaps_stages);
     CHECK(with("squared-relu").activation == "relu2");
     CHECK(with("GELU MLP, no bias").activation == "gelu");
     CHECK_FALSE(with("GELU MLP, no bias").bias);
-    CHECK(with("unfused attention (2022)").separate);
-    CHECK_FALSE(with("flash attention").separate);
+    CHECK(with("unfused attention (2022)").software.separate_attention);
+    CHECK_FALSE(with("flash attention").software.separate_attention);
+    CHECK(with("MP mode PURE").reduce_bf16);
+    CHECK_FALSE(with("fp32 grad accumulation").reduce_bf16);
+    CHECK(with("fp32 params").software.f32_params);
 }
 
 TEST_CASE("published: no number of the notes is read", "[published]") {
     // Equal but for the numbers in their notes.
     const Words a = words_of(row_of("MFU 42.57% HFU 56.76%; grad_accum 4; flash attention; 1600 Gbps per node"));
     const Words b = words_of(row_of("MFU 12.00% HFU 11.11%; grad_accum 9; flash attention; 9999 Gbps per node"));
-    CHECK(a.software == b.software);
+    CHECK(a.software.name == b.software.name);
     CHECK(a.activation == b.activation);
-    CHECK(a.separate == b.separate);
+    CHECK(a.software.separate_attention == b.software.separate_attention);
     CHECK(a.tied == b.tied);
     CHECK(jobs_of(row_of("grad_accum 4"))[0].toml == jobs_of(row_of("grad_accum 9"))[0].toml);
 }
 
-TEST_CASE("published: one rule decides for the software", "[published]") {
-    CHECK(words_of(row_of("", "FSDP FULL_SHARD")).software == Software::eager);
-    CHECK(words_of(row_of("compile", "FSDP2 full shard")).software == Software::compiled);
-    CHECK(words_of(row_of("", "distributed optimizer (ZeRO-1)")).software == Software::megatron);
-    CHECK(words_of(row_of("unfused attention", "ZeRO-1 (DeepSpeed)")).software == Software::unfused);
-    CHECK(words_of(row_of("", "none", "fp16")).software == Software::unfused);
-    CHECK(words_of(row_of("compile", "FSDP2", "fp8 linear")).software == Software::eight_bit);
+TEST_CASE("published: a row finds its software by its source, else by its words", "[published]") {
+    const auto name = [](const Row& row) { return words_of(row).software.name; };
+    CHECK(name(row_of("", "FSDP FULL_SHARD")) == "fsdp");
+    CHECK(name(row_of("compile", "FSDP full shard")) == "fsdp_compiled");
+    CHECK(name(row_of("compile", "FSDP2 full shard")) == "torchtitan_compiled");
+    CHECK(name(row_of("eager", "FSDP2 full shard")) == "torchtitan");
+    CHECK(name(row_of("", "distributed optimizer (ZeRO-1)")) == "megatron_2023");
+    CHECK(name(row_of("unfused attention", "ZeRO-1 (DeepSpeed)")) == "deepspeed_megatron");
+    CHECK(words_of(row_of("compile", "FSDP2", "fp8 linear")).eight_bit);
     Row row = row_of("", "ZeRO-1");
-    CHECK(words_of(row).software == Software::eager);
+    CHECK(name(row) == "fsdp");
     row.pp = 2;
-    CHECK(words_of(row).software == Software::megatron);
+    CHECK(name(row) == "megatron_2023");
+    row.precision = "fp16";
+    CHECK(name(row) == "megatron_2021");
+    row.precision = "bf16", row.zero = "distributed optimizer (ZeRO-1), overlapped grad/param sync";
+    for (const auto& [source, software] : std::vector<std::pair<std::string, std::string>>{
+             {"NVIDIA/Megatron-LM@d98e8a64dd:README", "megatron_2023"},
+             {"NVIDIA-NeMo/Megatron-Bridge@067f987df0:docs/performance-summary.md", "megatron_bridge"},
+             {"NVIDIA/dgxc-benchmarking@v25.02.02:nemotron/README_340b.md", "nemo"},
+             {"calculon-ai/calculon@caa4b11f8f (= arXiv 2205.05198 Table 5)", "megatron_2022"},
+             {"bigscience-workshop/bigscience@9e64edec2a:train/tr11-176B-ml", "deepspeed_megatron"},
+             {"MooreThreads/SimuMax@4dcaae513b:docs/b200", "simumax_megatron"},
+             {"InternLM/InternEvo@c628a8c874:doc/en", "internevo"},
+             {"huggingface/nanotron@2411b022a7:docs", "nanotron"},
+             {"mosaicml/llm-foundry@8c8dd48f72:scripts", "fsdp"}}) {
+        row.source = source;
+        INFO(source);
+        CHECK(name(row) == software);
+    }
 }
 
 TEST_CASE("published: defaults where a word is missing", "[published]") {
@@ -128,7 +154,7 @@ TEST_CASE("published: defaults where a word is missing", "[published]") {
     CHECK(gpt.tied);
     CHECK(gpt.bias);
     CHECK(gpt.positions == "learned");
-    CHECK_FALSE(gpt.separate);
+    CHECK_FALSE(gpt.software.separate_attention);
     for (const char* model : {"llama3-8b", "Qwen2.5-72B", "internlm-7b", "mistral-7b", "tinyllama-1.1b"}) {
         row.model = model;
         const Words gated = words_of(row);
@@ -156,6 +182,9 @@ TEST_CASE("published: recomputation by its words", "[published]") {
     CHECK(of("selective (attention core) + sequence parallel") == "attention");
     CHECK(of("selective layer (every 2nd)") == "every:2");
     CHECK(of("selective op") == "ops");
+    CHECK(of("selective") == "every:2");
+    row.tp = 2, row.dp = 4;
+    CHECK(of("selective") == "attention");  // Megatron core
 }
 
 TEST_CASE("published: what a row leaves open is guessed from few candidates", "[published]") {

@@ -131,6 +131,33 @@ TEST_CASE("software profile: an allocator that keeps memory waits for what is re
     CHECK(seconds(with_profile(made(2), profile)) <= seconds(made(2)));
 }
 
+TEST_CASE("software profile: a forward's send is awaited at once, or after the backward pass that follows") {
+    using Kind = Fragment::Kind;
+    RankClass c;
+    const auto add = [&](Opcode opcode, Kind kind, int64_t micro) {
+        Instruction i;
+        i.opcode = opcode, i.fragment = {kind, micro, 0};
+        if (is_message(opcode)) i.axis = 0, i.queue = 1;
+        c.stream.push_back(i);
+    };
+    add(Opcode::kernel, Kind::forward, 1);
+    add(Opcode::send, Kind::forward, 1);
+    add(Opcode::kernel, Kind::backward, 0);
+    add(Opcode::receive, Kind::forward, 2);
+    add(Opcode::kernel, Kind::forward, 2);
+    add(Opcode::send, Kind::forward, 2);
+    add(Opcode::kernel, Kind::forward, 3);
+    const auto waits = [&](bool in_pairs) {
+        RankClass made = c;
+        wait_for_messages(made, in_pairs);
+        std::vector<std::vector<int>> all;
+        for (const int kernel : {2, 4, 6}) all.push_back(made.stream[static_cast<size_t>(kernel)].waits);
+        return all;
+    };
+    CHECK(waits(false) == std::vector<std::vector<int>>{{1}, {3}, {5}});
+    CHECK(waits(true) == std::vector<std::vector<int>>{{}, {1}, {5}});
+}
+
 TEST_CASE("software profile: types of params and gradients, casts") {
     SoftwareProfile profile;
     profile.gathers_f32 = true;
@@ -176,7 +203,7 @@ TEST_CASE("software profile: gradients of micro-batches are added by launches of
 TEST_CASE("software profile: data parallelism and sums behind all fragments, in the order that they had") {
     const Plan plan = made(2);
     SoftwareProfile profile;
-    profile.keeps_memory = profile.sums_late = profile.data_late = true;
+    profile.keeps_memory = profile.sums_late = profile.gradients_late = profile.params_late = true;
     const Plan late = with_profile(plan, profile);
     for (size_t k = 0; k < plan.classes.size(); ++k) {
         const RankClass &before = plan.classes[k], &after = late.classes[k];

@@ -36,9 +36,9 @@ struct Fragments {
     }
 };
 
-class Late {
+class Mover {
 public:
-    Late(const AxisFlags& data, bool sums, bool data_too) : data_(data), sums_(sums), data_too_(data_too) {}
+    Mover(const AxisFlags& data, Late late) : data_(data), late_(late) {}
 
     void run(Plan& plan) {
         for (RankClass& c : plan.classes) wait(c);
@@ -61,9 +61,10 @@ private:
     /// product wait for that product.
     void wait(RankClass& c) const {
         const Fragments place(c);
-        if (!data_too_ || place.first == none) return;
-        for (int i = 0; i < place.first; ++i)
+        if (place.first == none) return;
+        for (int i = 0; i < place.first && late_.params; ++i)
             if (once(c.stream[at(i)]) && over_data(c.stream[at(i)])) add_wait(c.stream[at(place.first)], i);
+        if (!late_.gradients) return;
         for (int i = std::max(place.product, place.first) + 1; i < static_cast<int>(c.stream.size()); ++i)
             if (place.product != none && once(c.stream[at(i)]) && over_data(c.stream[at(i)]))
                 add_wait(c.stream[at(i)], place.product);
@@ -74,7 +75,7 @@ private:
     }
 
     bool wanted(const Instruction& i) const {
-        return once(i) && !stays_.count(i.op) && (over_data(i) ? data_too_ : sums_);
+        return once(i) && !stays_.count(i.op) && (over_data(i) ? late_.gradients : late_.sums);
     }
 
     /// Returns which instructions move after the last fragment: wanted collectives and, over data axes, everything that
@@ -136,7 +137,7 @@ private:
         }
         c.stream = std::move(stream);
         for (int i = behind; i < behind_end; ++i)
-            if (data_too_ && place.product != none && once(c.stream[at(i)]) && over_data(c.stream[at(i)]))
+            if (late_.gradients && place.product != none && once(c.stream[at(i)]) && over_data(c.stream[at(i)]))
                 add_wait(c.stream[at(i)], now[at(place.product)]);
         update_waits(c, behind, behind_end);
     }
@@ -150,14 +151,12 @@ private:
     }
 
     const AxisFlags& data_;
-    const bool sums_, data_too_;
+    const Late late_;
     std::set<OpId> stays_;
 };
 
 }  // namespace
 
-void put_behind_fragments(Plan& plan, const AxisFlags& data, bool sums, bool data_too) {
-    Late(data, sums, data_too).run(plan);
-}
+void put_behind_fragments(Plan& plan, const AxisFlags& data, Late late) { Mover(data, late).run(plan); }
 
 }  // namespace orrery

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "orrery/plan.h"
@@ -14,21 +15,30 @@ bool multiplies(const RankClass& c, const Instruction& i);
 /// Makes kernels wait for communication into the buffers that they read, and communication for the instructions that
 /// wrote its buffers. Existing waits of communication for kernels stay.
 void wait_for_reads(RankClass& c);
-/// Makes each kernel wait for the last pipeline message issued before it, if no earlier kernel does.
-void wait_for_messages(RankClass& c);
+/// Makes each kernel wait for the last pipeline message issued before it, if no earlier kernel does. `in_pairs`: for
+/// the last send, but no kernel of a backward pass for a send of a forward pass.
+void wait_for_messages(RankClass& c, bool in_pairs);
 
 /// Selects mesh axes: a flag for each AxisId.
 using AxisFlags = std::vector<char>;
-/// Moves collectives that run between fragments (forwards and backwards of micro-batches) after all fragments. `data`
-/// are the data-parallel axes. `sums`: moves sums over other axes; sums over data axes no longer wait for them.
-/// `data_too`: moves collectives over data axes and everything that reads their results; they wait for the last matrix
-/// product. Collectives before the first kernel then delay that kernel.
-void put_behind_fragments(Plan& plan, const AxisFlags& data, bool sums, bool data_too);
+/// What does not overlap with fragments (forwards and backwards of micro-batches).
+struct Late {
+    bool sums = false;       ///< sums over other axes than data's move after all fragments
+    bool gradients = false;  ///< so do sums over data axes and what reads them; they wait for the last matrix product
+    bool params = false;     ///< collectives over data axes before the first kernel delay it
+};
+/// Moves collectives that run between fragments after all of them. `data` are the data-parallel axes, whose sums do not
+/// wait for those over other axes that move.
+void put_behind_fragments(Plan& plan, const AxisFlags& data, Late late);
 
 /// Adds a cast to bf16 of each param that arrives in f32 over an axis of `data`, before the param's first reader.
 void gather_f32(RankClass& c, const AxisFlags& data);
-/// Makes weight gradients of each micro-batch bf16; separate launches add them to their f32 sum.
-void add_gradients_apart(RankClass& c);
+/// Makes each param that arrives in 16 bits over an axis of `data` arrive in 8.
+void gather_8_bit(RankClass& c, const AxisFlags& data);
+/// Inserts a copy of `bytes[index]` bytes before each instruction (0: none), which takes over the waits.
+void insert_copies(RankClass& c, const std::vector<int64_t>& bytes);
+/// Makes weight gradients of each micro-batch bf16; separate launches add them to their sum, in bf16 or f32.
+void add_gradients_apart(RankClass& c, bool bf16);
 /// How sums of gradients over data axes are sent: in bf16, as all-reduces of whole tensors, with all params split.
 struct SumTypes {
     bool bf16 = false, whole = false, cut_all = false;

@@ -27,11 +27,13 @@ Plan with_profile(Plan plan, const SoftwareProfile& profile) {
     for (RankClass& c : plan.classes) {
         change_sums(c, data, {profile.reduces_bf16, profile.all_reduces, profile.cuts_all_params});
         if (profile.keeps_memory) wait_for_reads(c);
-        if (profile.blocks_messages) wait_for_messages(c);
+        if (profile.blocks_messages) wait_for_messages(c, profile.sends_in_pairs);
         if (profile.gathers_f32) gather_f32(c, data);
-        if (profile.adds_apart) add_gradients_apart(c);
+        if (profile.gathers_8_bit) gather_8_bit(c, data);
+        if (profile.adds_apart) add_gradients_apart(c, profile.reduces_bf16);
     }
-    if (profile.sums_late || profile.data_late) put_behind_fragments(plan, data, profile.sums_late, profile.data_late);
+    if (profile.sums_late || profile.gradients_late || profile.params_late)
+        put_behind_fragments(plan, data, {profile.sums_late, profile.gradients_late, profile.params_late});
     plan.fingerprint = for_prices_alone;
     return plan;
 }

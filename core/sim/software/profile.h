@@ -14,14 +14,17 @@ struct SoftwareProfile {
     /// Sums over axes other than data's (norms under sequence parallelism, tied params) run once a step, after all
     /// fragments; sums over data axes precede them if they overlap with kernels (Megatron-LM's `finalize_model_grads`).
     bool sums_late = false;
-    /// Data-parallel collectives do not overlap with kernels: params are gathered before the first fragment, and
-    /// gradients are reduced after the last matrix product of all fragments.
-    bool data_late = false;
+    bool gradients_late = false;  ///< gradients are reduced after the last matrix product of all fragments
+    bool params_late = false;     ///< kernels wait for all params that are gathered before the first fragment
     /// Kernels also wait for the sends of a pipeline (Megatron-LM's 1F1B, DeepSpeed's).
     bool blocks_messages = false;
-    bool gathers_f32 = false;   ///< params are sent in f32 and cast where used (autocast)
-    bool reduces_bf16 = false;  ///< gradients are sent in bf16
-    bool all_reduces = false;   ///< gradients are all-reduced although states are split (DeepSpeed's ZeRO-1)
+    /// They do so after a forward and a backward pass, not between them (Megatron-LM's interleaved schedule:
+    /// `send_forward_backward_recv_forward_backward`).
+    bool sends_in_pairs = false;
+    bool gathers_f32 = false;    ///< params are sent in f32 and cast where used (autocast)
+    bool gathers_8_bit = false;  ///< params are sent in 8 bits
+    bool reduces_bf16 = false;   ///< gradients are sent in bf16
+    bool all_reduces = false;    ///< gradients are all-reduced although states are split (DeepSpeed's ZeRO-1)
     /// Separate launches add a micro-batch's gradients to their f32 sums and clear them (DeepSpeed's BF16_Optimizer,
     /// `update_hp_grads`); otherwise weight-gradient products accumulate (Megatron-LM's fused accumulation).
     bool adds_apart = false;

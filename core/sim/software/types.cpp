@@ -20,7 +20,8 @@ int64_t bytes_of(const Instruction& i) {
     return bytes;
 }
 
-/// Inserts a copy of `bytes[index]` bytes before each instruction (0: none), which takes over the waits.
+}  // namespace
+
 void insert_copies(RankClass& c, const std::vector<int64_t>& bytes) {
     std::vector<int> now;
     std::vector<Instruction> stream;
@@ -53,8 +54,6 @@ void insert_copies(RankClass& c, const std::vector<int64_t>& bytes) {
     c.stream = std::move(stream);
 }
 
-}  // namespace
-
 /// Models casts as copies: a cast reads 4 bytes of each number and writes 2, so it costs as much as a copy of 3 bytes.
 void gather_f32(RankClass& c, const AxisFlags& data) {
     std::vector<int64_t> gathered(c.buffers.size(), 0), casts(c.stream.size(), 0);  // `gathered`: elements by buffer;
@@ -78,8 +77,16 @@ void gather_f32(RankClass& c, const AxisFlags& data) {
     insert_copies(c, casts);
 }
 
-/// Models sums as copies: a sum reads 2 and 4 bytes of each number, writes 4 and clears 2, like a copy of 6 bytes.
-void add_gradients_apart(RankClass& c) {
+void gather_8_bit(RankClass& c, const AxisFlags& data) {
+    for (Instruction& i : c.stream)
+        if (i.opcode == Opcode::all_gather && data[at(i.axis)])
+            for (Operand& o : i.operands)
+                if (o.type.dtype == DType::bf16) o.type.dtype = DType::f8e4m3;
+}
+
+/// Models sums as copies: an f32 sum reads 2 and 4 bytes of each number, writes 4 and clears 2, like a copy of 6 bytes;
+/// a bf16 sum reads 2 and 2 and writes 2.
+void add_gradients_apart(RankClass& c, bool bf16) {
     std::vector<int64_t> sums(c.stream.size(), 0);
     for (size_t index = 0; index < c.stream.size(); ++index) {
         const Instruction& i = c.stream[index];
@@ -87,7 +94,7 @@ void add_gradients_apart(RankClass& c) {
         const KernelSpec& spec = c.kernels[at(i.kernel)];
         const OpDef* def = find_op_def(spec.op);
         if (def && def->work == Work::weight_product && spec.outputs[0].dtype == DType::f32)
-            sums[index] = 6 * spec.outputs[0].count();
+            sums[index] = (bf16 ? 3 : 6) * spec.outputs[0].count();
     }
     insert_copies(c, sums);
 }

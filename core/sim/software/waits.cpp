@@ -51,12 +51,14 @@ void wait_for_reads(RankClass& c) {
     }
 }
 
-void wait_for_messages(RankClass& c) {
+void wait_for_messages(RankClass& c, bool in_pairs) {
+    const auto is_forward = [](const Instruction& i) { return i.fragment.kind == Fragment::Kind::forward; };
     int last = none;
     for (int index = 0; index < static_cast<int>(c.stream.size()); ++index) {
         Instruction& i = c.stream[at(index)];
-        if (is_message(i.opcode) && i.fragment.micro >= 0) last = index;
+        if (is_message(i.opcode) && i.fragment.micro >= 0 && !(in_pairs && i.opcode == Opcode::receive)) last = index;
         if (i.axis != none || last == none) continue;
+        if (in_pairs && is_forward(c.stream[at(last)]) && !is_forward(i)) continue;
         if (std::find(i.waits.begin(), i.waits.end(), last) == i.waits.end()) i.waits.push_back(last);
         last = none;
     }

@@ -1,0 +1,58 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "orrery/config.h"
+
+namespace orrery {
+
+/// What a training software does unless a run says otherwise: a file of configs/software (its README.md explains the
+/// keys).
+struct SoftwareDefaults {
+    /// What "selective" recomputation is: the core of attention, cheap ops and every second matrix product, or every
+    /// second block.
+    enum class Selective : uint8_t { core, ops, every_second };
+    /// How the loss over the vocabulary runs: in one kernel, in those of PyTorch over f32 logits, or in one for each
+    /// step of Megatron-LM's over f32 logits.
+    enum class Loss : uint8_t { fused, torch, separate };
+    /// Type of gradients as they are summed over data axes.
+    enum class Gradients : uint8_t { f32, bits_16, f32_of_bf16 };
+    enum class Launches : uint8_t { eager, queued };
+
+    std::string name;  ///< of the file, without .toml
+    /// Texts of which one must be in a run's description, parts joined by " + " all of them; "" is in each.
+    std::vector<std::string> matches;
+
+    bool splits_sequence = false;    ///< sequence parallelism where tp > 1
+    bool chunks_tp = false;          ///< collectives of tp in chunks next to their matrix products
+    bool scatters_messages = false;  ///< stages send 1/tp of a whole activation, which the receiver's ranks gather
+    bool overlaps_stages = false;    ///< messages of interleaved stages overlap with kernels
+    Selective selective = Selective::core;
+    bool separate_attention = false, older_attention = false;
+    Loss loss = Loss::fused;
+    bool separate_elementwise = false;
+    Launches launches = Launches::queued;
+    bool f32_params = false;
+    Gradients gradients = Gradients::f32;
+    bool eight_bit_params = false;  ///< params are gathered in 8 bits where matrix products are
+    bool casts_each_use = false;    ///< weights of 8-bit matrix products are cast in each micro-batch
+    bool overlaps_gradients = false, overlaps_params = false;
+    bool all_reduces = false;  ///< gradients are summed whole though states are split
+    bool adds_apart = false;   ///< launches of their own add gradients of micro-batches
+    /// Elements of a message of flat gradients or params, at least so many for each rank of dp; 0: as large as a rank's
+    /// (flat) or a unit's (not flat).
+    int64_t message_elements = 0, message_elements_a_rank = 0;
+    bool flat = false;  ///< gradients and params are in flat buffers
+};
+
+/// Reads a file of configs/software. Throws Error at file:line for a key that is missing, unknown or without a source,
+/// and for a word that is not one of the key's.
+SoftwareDefaults software_defaults(const std::string& name, Config& file);
+/// Throws Error if two have the same text among `matches`.
+void check_matches(const std::vector<SoftwareDefaults>& all);
+/// Returns the one with the longest of its `matches` in `text`, which is in lower case. Throws Error if there is none.
+const SoftwareDefaults& software_in(const std::vector<SoftwareDefaults>& all, std::string_view text);
+
+}  // namespace orrery
