@@ -39,7 +39,7 @@ Constants::Constants() : all_{
     {"product.eight_bit", "8-bit products: part of their peak, over that of bf16", 1, 0.60, 1.0, 0.90},
     {"launch_s.eager", "seconds between kernels that the device does not hide", 7.128e-6, 0.5e-6, 10e-6, 3e-6},
     {"launch_s.queued", "the same, where the host is ahead", 6e-6, 0.5e-6, 6e-6, 2e-6},
-    {"passes.separate", "bytes that kernels other than products move, over their operands' bytes", 3.878, 1.0, 6.0, 1.5},
+    {"passes.separate", "bytes that kernels other than products move, over their operands' bytes", 3.878, 1, 6, 1.5},
     {"passes.fused", "the same", 1.359, 0.8, 2.5, 1.0},
     {"attention.older", "flash attention of Ampere: part of the rate of large products", 0.4683, 0.25, 0.90, 0.60},
     {"attention.own", "the same, of the accelerator itself", 0.7014, 0.30, 0.95, 0.70},
