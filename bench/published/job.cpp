@@ -164,9 +164,12 @@ void add_loss_kernels(RankClass& c, SoftwareDefaults::Loss loss) {
     insert_copies(c, bytes);
 }
 
+/// Ranks that share gradients and optimizer states.
+int64_t data_ranks(const Mesh& mesh) { return mesh.size("dp") * mesh.size("ep") * mesh.size("cp"); }
+
 /// Of params and states that stay whole over dp because no dim of theirs divides: what flat buffers would not hold.
 int64_t whole_bytes(const Plan& plan, const RankClass& c, const Words& words) {
-    const int64_t dp = plan.mesh.size("dp") * plan.mesh.size("ep") * plan.mesh.size("cp"), tp = plan.mesh.size("tp");
+    const int64_t dp = data_ranks(plan.mesh), tp = plan.mesh.size("tp");
     int64_t bytes = 0;
     for (const Operand& place : c.places) {
         const Value& value = plan.program.value(place.value);
@@ -180,7 +183,7 @@ int64_t whole_bytes(const Plan& plan, const RankClass& c, const Words& words) {
 /// What sums of gradients over micro-batches, which a plan keeps in f32, take beyond sums in bf16.
 int64_t wider_sums(const Plan& plan, const RankClass& c, const Job& job) {
     if (!job.words.reduce_bf16 || job.words.zero > 1 || job.micros == 1) return 0;
-    const int64_t dp = plan.mesh.size("dp") * plan.mesh.size("ep") * plan.mesh.size("cp");
+    const int64_t dp = data_ranks(plan.mesh);
     int64_t bytes = 0;
     for (const Operand& place : c.places) {
         const Value& value = plan.program.value(place.value);

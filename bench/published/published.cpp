@@ -325,14 +325,18 @@ void leave_out(const std::vector<const Asked*>& all) {
     fmt::print("leave one family out: mean over {} families {:.1f} %\n", counted, 100 * sum / std::max(1, counted));
 }
 
-/// Those of `all` that `out` picks, scored with constants fitted to the others.
-void fold(const std::string& name, const std::vector<const Asked*>& all, const std::function<bool(const Asked&)>& out) {
+/// Those of `all` that `out` picks, scored with constants fitted to the others, and prints how they did; none if either
+/// are missing.
+std::vector<Scored> fold(const std::string& name, const std::vector<const Asked*>& all,
+                         const std::function<bool(const Asked&)>& out) {
     std::vector<const Asked*> left_out, others;
     for (const Asked* asked : all) (out(*asked) ? left_out : others).push_back(asked);
-    if (left_out.empty() || others.empty()) return;
-    const Summary s = summary_of(scored(left_out, fit_on(others)));
+    if (left_out.empty() || others.empty()) return {};
+    std::vector<Scored> rows = scored(left_out, fit_on(others));
+    const Summary s = summary_of(rows);
     fmt::print("fold {:32} {:4} rows: mean over families {:5.1f} %, median {:5.1f} %, {:5.1f} % within 15 %\n", name,
                s.rows, 100 * s.families, 100 * s.median, 100 * s.within);
+    return rows;
 }
 
 /// Whole kinds of rows out: by software, accelerator, schedule and precision.
@@ -356,10 +360,8 @@ void folds(const std::vector<const Asked*>& all) {
 
 /// Constants fitted to the first file's rows, and the other files' rows judged.
 void transfer(const std::vector<const Asked*>& all) {
-    fold("files after the first", all, [](const Asked& asked) { return asked.file > 0; });
-    std::vector<const Asked*> first, later;
-    for (const Asked* asked : all) (asked->file == 0 ? first : later).push_back(asked);
-    if (!later.empty()) fmt::print("{}", report(scored(later, fit_on(first))));
+    const auto later = fold("files after the first", all, [](const Asked& asked) { return asked.file > 0; });
+    if (!later.empty()) fmt::print("{}", report(later));
 }
 
 int run(const Options& options) {

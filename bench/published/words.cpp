@@ -69,6 +69,7 @@ std::vector<SoftwareDefaults> load_all() {
         Config file = load_toml(entry.path());
         all.push_back(software_defaults(entry.path().stem().string(), file));
     }
+    std::ranges::sort(all, {}, &SoftwareDefaults::name);  // of matches of one length the first counts
     check_matches(all);
     return all;
 }

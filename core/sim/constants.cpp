@@ -7,6 +7,14 @@
 #include "orrery/error.h"
 
 namespace orrery {
+namespace {
+
+/// A rate that others measured, which no fit changes.
+Constant measured(const char* name, const char* meaning, double value) {
+    return {name, meaning, value, value, value, value};
+}
+
+}  // namespace
 
 // clang-format off
 Constants::Constants() : all_{
@@ -24,14 +32,13 @@ Constants::Constants() : all_{
     // Kernels. What part of the dense peak the largest bf16 GEMM alone reaches was measured by others
     // (shared/data/hardware.csv: mamf_bf16_tflops) and is not fitted; GB300 has GB200's, and the H100 with 500 W has no
     // published rate.
-    {"matrix.A100-40G-SXM", "part of the dense bf16 peak that the largest GEMM alone reaches", 0.869, 0.869, 0.869,
-     0.869},
-    {"matrix.A100-80G-SXM", "the same", 0.869, 0.869, 0.869, 0.869},
-    {"matrix.H100-80G-SXM", "the same", 0.803, 0.803, 0.803, 0.803},
-    {"matrix.H100-96G-HBM2e 500W", "the same, of 989 TFLOP/s; assumed", 0.65, 0.65, 0.65, 0.65},
-    {"matrix.B200-HGX8", "the same", 0.776, 0.776, 0.776, 0.776},
-    {"matrix.GB200-NVL72", "the same", 0.744, 0.744, 0.744, 0.744},
-    {"matrix.GB300-NVL72", "the same", 0.744, 0.744, 0.744, 0.744},
+    measured("matrix.A100-40G-SXM", "part of the dense bf16 peak that the largest GEMM alone reaches", 0.869),
+    measured("matrix.A100-80G-SXM", "the same", 0.869),
+    measured("matrix.H100-80G-SXM", "the same", 0.803),
+    measured("matrix.H100-96G-HBM2e 500W", "the same, of 989 TFLOP/s; assumed", 0.65),
+    measured("matrix.B200-HGX8", "the same", 0.776),
+    measured("matrix.GB200-NVL72", "the same", 0.744),
+    measured("matrix.GB300-NVL72", "the same", 0.744),
     // Fitted to published_rows.csv and published_rows_2.csv (bench/published --fit).
     {"product.sustained", "part of that rate in a training run, with the clock under load", 0.8372, 0.7, 1, 0.9},
     {"memory.share", "part of the memory's rated bandwidth that a streaming kernel reaches", 0.9236, 0.80, 0.95, 0.85},

@@ -36,10 +36,9 @@ function script_options.check_mixture(declared, opt)
     error(("script.dense = %d: none of %d layers would have experts\n  give fewer than script.layers, or choose "
       .. "script.model = llama"):format(opt.dense, opt.layers), 2)
   end
-  local listed, meshed, known = "," .. opt.expert_axes .. ",", false, false
-  for axis in pairs(native.config.mesh) do
-    meshed, known = true, known or listed:find("," .. axis .. ",", 1, true) ~= nil
-  end
+  local mesh, meshed, known = native.config.mesh, false, false
+  for _ in pairs(mesh) do meshed = true end
+  for _, axis in ipairs(script_options.words(opt.expert_axes)) do known = known or mesh[axis] ~= nil end
   if meshed and not known and opt.expert_axes ~= declared.expert_axes[1] then
     error(("script.expert_axes = %s: the mesh has no such axis, so that experts would not be split\n  name axes of "
       .. "[mesh], or leave it out"):format(opt.expert_axes), 2)

@@ -57,8 +57,8 @@ std::vector<char> contents(const Published& published, const PublishedWeights& t
     return {first, first + values.size() * sizeof(float)};
 }
 
-/// The logits without the columns behind the words, which must be too small for any softmax, and of each sequence of
-/// tokens as many rows as `name` has.
+/// The logits without the padding columns, which must be too small for any softmax, and of each sequence of tokens as
+/// many rows as `name` has.
 std::vector<float> words_of(const std::vector<float>& all, const std::string& name, const SafetensorsFile& expected) {
     const Shape& tokens = expected.tensor("tokens").type.shape;
     const Shape& shape = expected.tensor(name).type.shape;
@@ -67,7 +67,7 @@ std::vector<float> words_of(const std::vector<float>& all, const std::string& na
     std::vector<float> kept;
     for (size_t i = 0; i < all.size(); ++i) {
         const bool word = i % columns < words;
-        if (!word && all[i] > -1e29f) throw std::runtime_error("a logit behind the words is no small number");
+        if (!word && all[i] > -1e29f) throw std::runtime_error("a logit of a padding column is not small");
         if (word && i / columns % rows < wanted) kept.push_back(all[i]);
     }
     return kept;

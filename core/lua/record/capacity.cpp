@@ -16,6 +16,9 @@
 namespace orrery::lua {
 namespace {
 
+/// Programs are named by their capacities as printed.
+bool same_name(double a, double b) { return fmt::format("{:g}", a) == fmt::format("{:g}", b); }
+
 /// Reads a list of numbers above 0, each larger than the one before.
 std::vector<double> check_capacities(lua_State* L, int index) {
     check_table(L, index, "a list of capacities");
@@ -27,7 +30,7 @@ std::vector<double> check_capacities(lua_State* L, int index) {
                          fmt::format("entry {} is {}, expected a number above {}", i,
                                      lua_type(L, -1) == LUA_TNUMBER ? fmt::format("{:g}", number) : type_text(L, -1),
                                      list.empty() ? 0 : list.back()));
-        if (!list.empty() && fmt::format("{:g}", number) == fmt::format("{:g}", list.back()))
+        if (!list.empty() && same_name(number, list.back()))
             bad_argument(L, index,
                          fmt::format("entries {} and {} are both printed as {:g}, and programs are named by "
                                      "what is printed; remove one",
@@ -84,7 +87,7 @@ int capacity(lua_State* L) {
     if (std::ranges::find(tape->capacities, list) == tape->capacities.end()) tape->capacities.push_back(list);
     const std::vector<double> all = union_of(tape->capacities);
     for (size_t i = 1; i < all.size(); ++i)
-        if (fmt::format("{:g}", all[i]) == fmt::format("{:g}", all[i - 1]))
+        if (same_name(all[i], all[i - 1]))
             bad_argument(L, 1,
                          fmt::format("two capacities are too close: both print as {:g}, which names their programs\n  "
                                      "give both lists the same number",
@@ -152,9 +155,8 @@ int overflow(lua_State* L) {
         given = one("cast", {given}, {{"dtype", std::string("f32")}});
     else if (has_name)
         given = one("scale", {given}, {{"by", 1.0}});
-    int count = 1;
-    while (tape->program->find(load_name(builder.scope(), count))) ++count;
-    const std::string name = load_name(builder.scope(), count);
+    std::string name = load_name(builder.scope(), 1);
+    for (int count = 2; tape->program->find(name); ++count) name = load_name(builder.scope(), count);
     builder.name(given, name, origin);
     std::vector<int64_t> dims(tape->program->value(given).type.shape.size());
     std::iota(dims.begin(), dims.end(), 0);

@@ -72,8 +72,8 @@ SoftwareDefaults software_defaults(const std::string& name, Config& file) {
     made.name = name;
     file.text("project", "");
     made.matches = file.texts("matches");
-    const std::vector<std::pair<std::string, bool>> yes_no = {{"no", false}, {"yes", true}};
     using Flags = std::vector<std::pair<std::string, bool>>;
+    const Flags yes_no = {{"no", false}, {"yes", true}};
     made.splits_sequence = cells.word("sequence_parallel", Flags{{"no", false}, {"with_tp", true}});
     made.chunks_tp = cells.word("tp_overlap", Flags{{"none", false}, {"ring", true}});
     made.scatters_messages = cells.word("stage_messages", Flags{{"whole", false}, {"scattered", true}});

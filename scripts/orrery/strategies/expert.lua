@@ -107,9 +107,9 @@ return strategy.define("expert", { axes = { "ep" } }, function(program, mesh, op
     refuse("the mesh has %s, but the model has no experts (no param has a dim named \"experts\")\n  choose a model "
       .. "with experts, or remove %s from the mesh or from the axes of the strategy", over, table.concat(axes, " and "))
   end
-  -- Slabs are [batch.., experts, slots, width], loads [batch.., experts], rows
-  -- [batch.., expert_blocks, slots, width]. `use`
-  -- marks a read as split by experts on purpose: lint then does not call the all-to-all to a reader by group IMPLICIT.
+  -- Slabs are [batch.., experts, slots, width], loads [batch.., experts], rows [batch.., expert_blocks, slots, width].
+  -- `use` marks a read as split by experts on purpose: lint then does not call the all-to-all to a reader by group
+  -- IMPLICIT.
   for _, op in ipairs(program:ops()) do
     local slabs, weighed
     for _, y in ipairs(op.outputs) do
