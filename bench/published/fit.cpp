@@ -98,31 +98,32 @@ Constants fit_memory(const std::vector<Sample>& samples, const Constants& start)
     std::vector<Sample> with;
     for (const Sample& sample : samples)
         if (sample.peak_gib > 0) with.push_back(sample);
-    std::vector<std::pair<int64_t, double>> known;  // bytes of the plan, GiB measured
+    struct Known {
+        int64_t bytes = 0;
+        SoftwareDefaults::Peak counts;
+        double gib = 0;
+    };
+    std::vector<Known> known;
     for (const Sample& sample : with) {
         const Prediction now = predict(*sample.jobs, start);
-        known.emplace_back((*sample.jobs)[static_cast<size_t>(now.chosen)].peak_bytes, sample.peak_gib);
+        const Prepared& chosen = (*sample.jobs)[static_cast<size_t>(now.chosen)];
+        known.push_back({chosen.peak_bytes, chosen.job.words.software.peak, sample.peak_gib});
     }
-    size_t context = 0, allocator = 0;
-    for (size_t c = 0; c < start.all().size(); ++c) {
-        if (start.all()[c].name == "memory.context_gib") context = c;
+    size_t allocator = 0;
+    for (size_t c = 0; c < start.all().size(); ++c)
         if (start.all()[c].name == "memory.allocator") allocator = c;
-    }
     Constants best = start;
     double least = INFINITY;
-    const Constant &by = start.all()[allocator], &more = start.all()[context];
-    for (int a = 0; a <= 25 && !known.empty(); ++a)
-        for (int b = 0; b <= 25; ++b) {
-            Constants tried = start;
-            tried.set(allocator, by.least + (by.most - by.least) * a / 25);
-            tried.set(context, more.least + (more.most - more.least) * b / 25);
-            double sum = 0;
-            for (size_t k = 0; k < known.size(); ++k)
-                sum += std::abs(peak_gib(known[k].first, tried) / known[k].second - 1);
-            if (sum >= least) continue;
-            least = sum;
-            best = tried;
-        }
+    const Constant& by = start.all()[allocator];
+    for (int step = 0; step <= 100 && !known.empty(); ++step) {
+        Constants tried = start;
+        tried.set(allocator, by.least + (by.most - by.least) * step / 100);
+        double sum = 0;
+        for (const Known& one : known) sum += std::abs(published_gib(one.bytes, one.counts, tried) / one.gib - 1);
+        if (sum >= least) continue;
+        least = sum;
+        best = tried;
+    }
     return best;
 }
 

@@ -19,7 +19,7 @@ struct Sample {
 /// move. `turns`: iterations at most.
 Constants fit(const std::vector<Sample>& samples, const Constants& start, int turns = 30);
 
-/// The two constants of memory, by the mean of |predicted / measured - 1| over samples that have a peak, each row
+/// The constant of memory, by the mean of |predicted / measured - 1| over samples that have a peak, each row
 /// alike: the best of a grid.
 Constants fit_memory(const std::vector<Sample>& samples, const Constants& start);
 

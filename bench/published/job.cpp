@@ -10,6 +10,7 @@
 #include "lua/script.h"
 #include "orrery/p2p.h"
 #include "plugin/loader.h"
+#include "sim/software/held.h"
 #include "sim/software/passes.h"
 #include "sim/software/profile.h"
 
@@ -164,34 +165,19 @@ void add_loss_kernels(RankClass& c, SoftwareDefaults::Loss loss) {
     insert_copies(c, bytes);
 }
 
-/// Ranks that share gradients and optimizer states.
-int64_t data_ranks(const Mesh& mesh) { return mesh.size("dp") * mesh.size("ep") * mesh.size("cp"); }
-
-/// Of params and states that stay whole over dp because no dim of theirs divides: what flat buffers would not hold.
-int64_t whole_bytes(const Plan& plan, const RankClass& c, const Words& words) {
-    const int64_t dp = data_ranks(plan.mesh), tp = plan.mesh.size("tp");
-    int64_t bytes = 0;
-    for (const Operand& place : c.places) {
-        const Value& value = plan.program.value(place.value);
-        if (words.zero == 0 || dp == 1 || (value.role != Role::param && value.role != Role::state)) continue;
-        const int64_t parts = value.type.count() / std::max<int64_t>(1, place.type.count());
-        if (parts == 1 || (parts == tp && parts != dp)) bytes += place.type.bytes() - place.type.bytes() / dp;
-    }
-    return bytes;
-}
-
-/// What sums of gradients over micro-batches, which a plan keeps in f32, take beyond sums in bf16.
-int64_t wider_sums(const Plan& plan, const RankClass& c, const Job& job) {
-    if (!job.words.reduce_bf16 || job.words.zero > 1 || job.micros == 1) return 0;
-    const int64_t dp = data_ranks(plan.mesh);
-    int64_t bytes = 0;
-    for (const Operand& place : c.places) {
-        const Value& value = plan.program.value(place.value);
-        if (value.role != Role::param) continue;
-        const int64_t parts = value.type.count() / std::max<int64_t>(1, place.type.count());
-        bytes += 2 * place.type.count() * (job.words.zero == 1 && parts % dp == 0 ? dp : 1);
-    }
-    return bytes;
+HeldOptions held_options(const Plan& plan, const Job& job) {
+    const Words& words = job.words;
+    HeldOptions options;
+    options.software = words.software;
+    options.tp = plan.mesh.find("tp").value_or(none);
+    for (const Axis& axis : plan.mesh.axes())
+        options.data.push_back(axis.name == "dp" || axis.name == "ep" || axis.name == "cp");
+    options.zero = words.zero;
+    options.sequence = words.sequence;
+    options.eight_bit = words.eight_bit;
+    options.full_recompute = job.recompute == "full";
+    options.bf16_gradients = words.reduce_bf16;
+    return options;
 }
 
 /// Throws Error for experts that the row does not describe, or that its ranks cannot share.
@@ -218,7 +204,7 @@ std::vector<Job> jobs_of(const Row& row) {
                                 row.pp, row.cp, row.dp, row.gpus));
     const Words words = words_of(row);
     check_experts(row, words.experts);
-    const bool open = !row.micro_batch || !words.recompute_stated;
+    const bool open = !row.micro_batch || !words.recompute_stated || !words.share_stated;
     std::vector<int64_t> micro_batches = {row.micro_batch.value_or(1)};
     if (!row.micro_batch) micro_batches = {4, 2, 1};
     std::vector<int64_t> chunks = {row.chunks.value_or(1)};
@@ -230,6 +216,7 @@ std::vector<Job> jobs_of(const Row& row) {
     }
     std::vector<std::string> recomputes = {words.recompute};
     if (!words.recompute_stated) recomputes = {"none", "full"};
+    if (!words.share_stated) recomputes.push_back("full");
     std::vector<Job> jobs;
     for (const int64_t micro_batch : micro_batches) {
         if (!row.micro_batch && row.batch % (row.dp * micro_batch) != 0) continue;
@@ -286,11 +273,24 @@ std::string text_of_profile(const Job& job) {
 }
 
 int64_t peak_bytes(const Plan& plan, const Job& job) {
+    const HeldOptions options = held_options(plan, job);
     int64_t peak = 0;
-    for (const RankClass& c : plan.classes)
-        peak = std::max(
-            peak, c.persistent_bytes + c.scratch_bytes - whole_bytes(plan, c, job.words) - wider_sums(plan, c, job));
+    for (const RankClass& c : plan.classes) peak = std::max(peak, held_bytes(plan, c, options));
     return peak;
+}
+
+std::string text_of_memory(const Plan& plan, const Job& job) {
+    const HeldOptions options = held_options(plan, job);
+    std::string text;
+    int64_t peak = 0;
+    for (const RankClass& c : plan.classes) {
+        std::string kinds;
+        const int64_t bytes = held_bytes(plan, c, options, &kinds);
+        if (bytes <= peak) continue;
+        peak = bytes;
+        text = fmt::format("stage {}:\n{}", c.stage, kinds);
+    }
+    return text;
 }
 
 }  // namespace orrery::published

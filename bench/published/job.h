@@ -36,6 +36,8 @@ std::string text_of_profile(const Job& job);
 /// Of the rank that takes most: its arenas, without what flat buffers would have split over dp and what sums of
 /// gradients in bf16 would save.
 int64_t peak_bytes(const Plan& plan, const Job& job);
+/// What the ranks of the stage with the largest peak hold then: a line for each kind of value.
+std::string text_of_memory(const Plan& plan, const Job& job);
 
 Mesh mesh_of(const Job& job);
 /// The contract that plans of accelerators are made for.

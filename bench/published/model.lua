@@ -96,7 +96,7 @@ local function recomputed()
         scopes[#scopes + 1] = ("layers.%d.%s"):format(i, part)
       end
     end
-    return { { scopes = scopes }, { kinds = { opt.norm, "rope", "swiglu", "gelu", "relu", "square", "add" } } }
+    return { { scopes = scopes, kinds = { "matmul" } }, { kinds = { opt.norm, "rope", "swiglu", "gelu", "relu", "square", "add" } } }
   end
   local n = math.tointeger(count)
   for i = 0, opt.layers - 1 do

@@ -29,21 +29,24 @@ const std::string& library_code() {
     return hash;
 }
 
-Prediction prediction_of(const Job& job, double step_s, int64_t plan_bytes, const Constants& constants) {
+Prediction prediction_of(const Job& job, double step_s, int64_t bytes, const Constants& constants) {
     Prediction one;
     one.step_s = step_s;
     one.tokens_per_s = static_cast<double>(job.row.batch * job.row.tokens) / step_s / static_cast<double>(job.row.gpus);
-    one.peak_gib = peak_gib(plan_bytes, constants);
+    one.peak_gib = needed_gib(bytes, constants);
+    one.published_gib = published_gib(bytes, job.words.software.peak, constants);
+    one.recomputes_all = job.recompute == "full";
     one.fits = one.peak_gib <= accelerator_facts(accelerator_of(job.row.gpu)).memory_gib;
     return one;
 }
 
-/// Keeps the better one: what fits, of those the fastest, else the smallest.
+/// Keeps the better one: what fits, of those what recomputes less, and the fastest; else the smallest.
 void choose(Prediction& best, Prediction one, int number) {
     one.chosen = number;
-    const bool better = one.fits != best.fits ? one.fits
-                        : one.fits            ? one.step_s < best.step_s
-                                              : one.peak_gib < best.peak_gib;
+    const bool better = one.fits != best.fits                       ? one.fits
+                        : !one.fits                                 ? one.peak_gib < best.peak_gib
+                        : one.recomputes_all != best.recomputes_all ? best.recomputes_all
+                                                                    : one.step_s < best.step_s;
     if (number == 0 || better) best = one;
 }
 
@@ -139,9 +142,15 @@ double step_seconds(const Prepared& prepared, const Constants& constants, std::v
     return prepared.job.batches * prepared.graph.dag.play(price(prepared, constants), slopes);
 }
 
-double peak_gib(int64_t plan_bytes, const Constants& constants) {
-    return static_cast<double>(plan_bytes) / gib * constants.of("memory.allocator") +
-           constants.of("memory.context_gib");
+double needed_gib(int64_t bytes, const Constants& constants) {
+    return static_cast<double>(bytes) / gib + constants.of("memory.context_gib");
+}
+
+double published_gib(int64_t bytes, SoftwareDefaults::Peak counts, const Constants& constants) {
+    const double tensors = static_cast<double>(bytes) / gib;
+    if (counts == SoftwareDefaults::Peak::allocated) return tensors;
+    const double reserved = tensors * constants.of("memory.allocator");
+    return counts == SoftwareDefaults::Peak::reserved ? reserved : reserved + constants.of("memory.context_gib");
 }
 
 Prediction predict(const std::vector<Prepared>& jobs, const Constants& constants) {

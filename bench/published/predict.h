@@ -9,12 +9,15 @@
 namespace orrery::published {
 
 struct Prediction {
-    double step_s = 0, tokens_per_s = 0, peak_gib = 0;  ///< tokens of one accelerator
-    int chosen = 0;                                     ///< of the row's jobs
-    bool fits = true;
+    double step_s = 0, tokens_per_s = 0;  ///< tokens of one accelerator
+    double peak_gib = 0;                  ///< tensors and the context: what the run needs of its device
+    double published_gib = 0;             ///< as the row's software counts it
+    int chosen = 0;                       ///< of the row's jobs
+    bool fits = true, recomputes_all = false;
 };
 
-/// Of a row's jobs the fastest that fits, by core/sim/simulate; the smallest where none does. Compiles all of them.
+/// Of a row's jobs that fit the fastest, of those that recompute least, by core/sim/simulate; the smallest where none
+/// fits. Compiles all of them.
 /// Throws Error where the row is not to be expressed.
 Prediction predict(const Row& row, const std::string& script, const Constants& constants);
 
@@ -41,7 +44,11 @@ bool concerns(const Prepared& prepared, const Constant& constant);
 std::vector<double> price(const Prepared& prepared, const Constants& constants);
 /// What simulate() says of the plan, times the job's batches.
 double step_seconds(const Prepared& prepared, const Constants& constants, std::vector<double>* slopes = nullptr);
-double peak_gib(int64_t plan_bytes, const Constants& constants);
+/// GiB that so many bytes of tensors need of a device. An allocator that has more for later gives it back before it
+/// fails.
+double needed_gib(int64_t bytes, const Constants& constants);
+/// GiB of a published peak with so many bytes of tensors.
+double published_gib(int64_t bytes, SoftwareDefaults::Peak counts, const Constants& constants);
 
 /// As above, by the graphs.
 Prediction predict(const std::vector<Prepared>& jobs, const Constants& constants);

@@ -116,7 +116,8 @@ void read_rows(const Options& options, size_t file, std::vector<Asked>& all) {
         asked.file = file;
         asked.label = read_label(with, i);
         const std::string& ep = table.cell(i, "ep");
-        const bool wanted = asked.label.asked || (options.experts && !ep.empty() && ep != "1");
+        bool wanted = asked.label.asked || (options.experts && !ep.empty() && ep != "1");
+        if (!options.explain.empty()) wanted = table.cell(i, "id") == options.explain;
         if (!wanted || seen++ % options.every != 0) continue;
         asked.why_not = missing_in(table, i);
         try {
@@ -267,9 +268,9 @@ std::string text_of(const Priced& one, const Mesh& mesh) {
 }
 
 /// Where the time of a row goes: what its critical path is made of.
-void explain(const std::vector<Asked>& all, const std::string& id, const Constants& constants) {
+void explain(const std::vector<Asked>& all, const Options& options, const Constants& constants) {
     for (const Asked& asked : all) {
-        if (asked.row.id != id || asked.jobs.empty()) continue;
+        if (asked.jobs.empty()) continue;
         const Prediction p = predict(asked.jobs, constants);
         const Prepared& job = asked.jobs[static_cast<size_t>(p.chosen)];
         std::vector<double> paid;
@@ -279,11 +280,12 @@ void explain(const std::vector<Asked>& all, const std::string& id, const Constan
         std::iota(order.begin(), order.end(), 0);
         std::sort(order.begin(), order.end(),
                   [&](size_t a, size_t b) { return seconds[a] * paid[a] > seconds[b] * paid[b]; });
-        fmt::print("{}: {:.4g} s, measured {:.4g} s; mesh {}; {} nodes\n", id, p.step_s, asked.label.measured.step_s,
-                   job.mesh.text(), job.graph.dag.nodes.size());
+        fmt::print("{}: {:.4g} s, measured {:.4g} s; mesh {}; {} nodes\n", asked.row.id, p.step_s,
+                   asked.label.measured.step_s, job.mesh.text(), job.graph.dag.nodes.size());
         for (size_t i = 0; i < std::min<size_t>(order.size(), 40); ++i)
             fmt::print("  {:7.4f} s {:8.0f} x {:9.1f} us  {}\n", seconds[order[i]] * paid[order[i]], paid[order[i]],
                        1e6 * seconds[order[i]], text_of(job.graph.prices[order[i]], job.mesh));
+        fmt::print("{:.2f} GiB\n{}", p.peak_gib, text_of_memory(plan_of(job.job, options.script), job.job));
     }
 }
 
@@ -394,7 +396,7 @@ int run(const Options& options) {
     if (!known.empty()) fmt::print("{}", report(scored(known)));
     if (const std::vector<const Asked*> others = measured(all, false); !others.empty())
         fmt::print("\n  rows with experts that lack fields, not judged\n{}", each_text(scored(others)));
-    if (!options.explain.empty()) explain(all, options.explain, constants);
+    if (!options.explain.empty()) explain(all, options, constants);
     if (!options.out.empty()) write_predictions(all, options.out);
     if (options.halves) halves(fitted_to(known));
     if (options.leave_out) leave_out(fitted_to(known));

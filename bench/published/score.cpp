@@ -73,7 +73,7 @@ std::string memory_text(const std::vector<Scored>& rows) {
     std::vector<double> errors;
     for (const Scored& one : rows)
         if (one.label.measured.peak_gib > 0)
-            errors.push_back(std::abs(one.prediction.peak_gib / one.label.measured.peak_gib - 1));
+            errors.push_back(std::abs(one.prediction.published_gib / one.label.measured.peak_gib - 1));
     if (errors.empty()) return "";
     const auto near = std::count_if(errors.begin(), errors.end(), [](double e) { return e <= 0.15; });
     return fmt::format("peak memory: {} rows, median {:.1f} %, {:.0f} % within 15 %\n", errors.size(),

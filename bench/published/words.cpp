@@ -143,7 +143,8 @@ void read_recompute(const Row& row, Words& words) {
     else if (contains(text, "full"))
         words.recompute = "full";
     else
-        words.recompute = text_of(words.software.selective);
+        words.recompute = text_of(words.software.selective),
+        words.share_stated = words.software.selective != SoftwareDefaults::Selective::every_second;
 }
 
 }  // namespace
@@ -218,7 +219,9 @@ const std::vector<Default>& default_list() {
          "words_of"},
         {"full recompute of some blocks", "the first sixth of them", "read_recompute"},
         {"vp", "1; guessed where micro_batch and recompute are left out, too", "jobs_of"},
-        {"micro_batch, recompute", "guessed: the fastest that fits", "jobs_of"},
+        {"micro_batch, recompute", "guessed: the fastest that fits; recomputed only where nothing else does",
+         "jobs_of"},
+        {"share of blocks that are recomputed", "every second block; all where that does not fit", "jobs_of"},
         {"vocabulary", "rounded up to 128 tp where tp > 1", "jobs_of"},
         {"context parallelism", "a ring in zigzag order (Transformer Engine)", "jobs_of"},
     };

@@ -32,6 +32,7 @@ struct Words {
     bool replicates = false;  ///< zero splits within a node and repeats over nodes
     std::string recompute = "none";
     bool recompute_stated = true;
+    bool share_stated = true;  ///< of the blocks that are recomputed
     Experts experts;
 };
 

@@ -2,6 +2,7 @@
 #include "sim/software/profile.h"
 
 #include <catch2/catch.hpp>
+#include <functional>
 
 #include "compile/pipeline.h"
 #include "layout_models.h"
@@ -9,6 +10,7 @@
 #include "plan/access.h"
 #include "plan/print.h"
 #include "sim/simulate.h"
+#include "sim/software/held.h"
 #include "sim/software/passes.h"
 
 using namespace orrery;
@@ -227,4 +229,53 @@ TEST_CASE("software profile: data parallelism and sums behind all fragments, in 
         CHECK(early >= 1);  // there was something to move
     }
     CHECK(seconds(late) >= seconds(plan));
+}
+
+TEST_CASE("software memory: gradients by type, gathered inputs kept or not, states split") {
+    const Plan plan = made(2);
+    HeldOptions usual;
+    usual.tp = tp;
+    usual.data.assign(plan.mesh.axes().size(), 0);
+    usual.data[dp] = 1;
+    usual.sequence = true;
+    const auto held = [&](const std::function<void(HeldOptions&)>& change) {
+        HeldOptions options = usual;
+        change(options);
+        return held_bytes(plan, only(plan), options);
+    };
+    int64_t params = 0, states = 0;
+    for (const Operand& place : only(plan).places) {
+        const Role role = plan.program.value(place.value).role;
+        if (role == Role::param) params += place.type.count();  // nothing splits it over dp
+        if (role == Role::param || role == Role::state) states += place.type.bytes();
+    }
+    REQUIRE(params > 0);
+    using Gradients = SoftwareDefaults::HeldGradients;
+    const int64_t f32 = held([](HeldOptions&) {});
+    const int64_t in_16 = held([](HeldOptions& o) { o.software.held_gradients = Gradients::bits_16; });
+    CHECK(f32 - in_16 == 2 * params);
+    CHECK(held([](HeldOptions& o) { o.bf16_gradients = true; }) == in_16);
+    CHECK(held([](HeldOptions& o) { o.software.held_gradients = Gradients::f32_and_16_bits; }) - f32 == 2 * params);
+    CHECK(f32 - held([](HeldOptions& o) { o.zero = 1; }) == states / 2);
+
+    std::string kinds;
+    HeldOptions again = usual;
+    again.software.gathers_again = true;
+    const int64_t less = held_bytes(plan, only(plan), again, &kinds);
+    int64_t gathered = 0;  // what tp has gathered in forward passes for backward passes
+    for (const Buffer& b : only(plan).buffers) {
+        if (b.arena != Arena::scratch || b.first < 0 || b.value == none) continue;
+        const OpId maker = plan.program.value(b.value).op;
+        const OpId last = only(plan).stream[at(b.last)].op;
+        if (maker == none || last == none || plan.program.op(maker).kind != "all_gather") continue;
+        if (plan.program.op(maker).phase == Phase::forward && plan.program.op(last).phase == Phase::backward)
+            gathered += b.bytes;
+    }
+    CHECK(gathered > 0);
+    CHECK(f32 - less > gathered / 4);
+    CHECK(f32 - less <= gathered * 3 / 4);
+    CHECK_THAT(kinds, Catch::Contains("params and states") && Catch::Contains("GiB"));
+    // 8-bit copies replace what only gradients of weights read; autocast has f32 where all is recomputed.
+    CHECK(held([](HeldOptions& o) { o.eight_bit = true; }) != f32);
+    CHECK(held([](HeldOptions& o) { o.full_recompute = o.software.f32_params = true; }) > f32);
 }

@@ -90,16 +90,15 @@ private:
         return !marks_[region]->kinds.empty() || region_of(reader.forward) == region;
     }
 
-    /// Recomputes a value, after those of its inputs that have the same mark. Returns the copy.
+    /// Recomputes a value, after those of its inputs that a backward op reads as copies. Returns the copy.
     ValueId again(ValueId value) {
         if (const auto found = copies_.find(value); found != copies_.end()) return found->second;
         const OpId maker = from_.value(value).op;
-        const int region = region_of(maker);
         Op op = from_.op(maker);
+        op.phase = Phase::backward;
+        op.forward = maker;
         for (ValueId& input : op.inputs)
-            if (region_of(from_.value(input).op) == region &&
-                same_stage(from_.op(maker), from_.op(from_.value(input).op)))
-                input = again(input);
+            if (serves(input, op)) input = again(input);
         for (ValueId& output : op.outputs) {
             Value copy = from_.value(output);
             copy.name.clear();
@@ -109,8 +108,6 @@ private:
             copy_marks(output, id);
             output = id;
         }
-        op.phase = Phase::backward;
-        op.forward = maker;
         to_.ops.push_back(std::move(op));
         return copies_.at(value);
     }

@@ -104,6 +104,16 @@ SoftwareDefaults software_defaults(const std::string& name, Config& file) {
     made.flat = cells.word("buffers", Flags{{"units", false}, {"flat", true}});
     made.message_elements = cells.elements("message_elements");
     made.message_elements_a_rank = cells.elements("message_elements_a_rank");
+    made.held_gradients = cells.word("held_gradients", std::vector<std::pair<std::string, Of::HeldGradients>>{
+                                                           {"as_summed", Of::HeldGradients::as_summed},
+                                                           {"16_bit", Of::HeldGradients::bits_16},
+                                                           {"f32_and_16_bit", Of::HeldGradients::f32_and_16_bits},
+                                                           {"sharded", Of::HeldGradients::sharded}});
+    made.gathers_again = cells.word("gathered_inputs", Flags{{"kept", false}, {"gathered_again", true}});
+    made.peak =
+        cells.word("peak_memory", std::vector<std::pair<std::string, Of::Peak>>{{"allocated", Of::Peak::allocated},
+                                                                                {"reserved", Of::Peak::reserved},
+                                                                                {"device", Of::Peak::device}});
     file.reject_unused();
     return made;
 }

@@ -20,6 +20,11 @@ struct SoftwareDefaults {
     /// Type of gradients as they are summed over data axes.
     enum class Gradients : uint8_t { f32, bits_16, f32_of_bf16 };
     enum class Launches : uint8_t { eager, queued };
+    /// What of gradients stays in memory: a buffer of all local ones in the type that they are summed in, in 16 bits,
+    /// or in f32 with the 16 bits that they are made in; or each rank's part alone.
+    enum class HeldGradients : uint8_t { as_summed, bits_16, f32_and_16_bits, sharded };
+    /// What a published peak counts: bytes of tensors, what the allocator has, or what the device has given away.
+    enum class Peak : uint8_t { allocated, reserved, device };
 
     std::string name;  ///< of the file, without .toml
     /// Texts of which one must be in a run's description, parts joined by " + " all of them; "" is in each.
@@ -45,6 +50,9 @@ struct SoftwareDefaults {
     /// (flat) or a unit's (not flat).
     int64_t message_elements = 0, message_elements_a_rank = 0;
     bool flat = false;  ///< gradients and params are in flat buffers
+    HeldGradients held_gradients = HeldGradients::as_summed;
+    bool gathers_again = false;  ///< GEMMs' inputs that tp gathers are gathered again in the backward pass, not kept
+    Peak peak = Peak::reserved;
 };
 
 /// Reads a file of configs/software. Throws Error at file:line for a key that is missing, unknown or without a source,
