@@ -32,6 +32,30 @@ std::string experts_of(const Job& job) {
                               job.row.cp * (job.words.sequence ? job.row.tp : 1));
 }
 
+/// A message of gradients at most. Those of units are PyTorch's 25 MiB, of 16-bit gradients that may be sent in f32.
+int64_t bucket_mib(const Words& words) {
+    if (words.software.flat) return 160;
+    return words.zero < 3 && !words.reduce_bf16 ? 50 : 25;
+}
+
+/// Blocks of each stage where stages are of equal cost, in elements of the matrices that multiply: a stage ends with the
+/// first block that brings the sum beyond its part. Empty if a stage would have none.
+std::string stage_blocks(const Job& job) {
+    const Row& row = job.row;
+    const int64_t stages = row.pp * job.chunks;
+    if (!job.words.software.stages_by_cost || stages == 1) return "";
+    const int64_t block = 4 * row.embed * row.embed + (job.words.activation == "swiglu" ? 3 : 2) * row.embed * row.mlp;
+    const int64_t all = row.layers * block + row.vocab * row.embed;
+    std::vector<int64_t> counts(1, 0);
+    for (int64_t blocks = 1; blocks <= row.layers; ++blocks) {
+        ++counts.back();
+        const auto ended = static_cast<int64_t>(counts.size());
+        if (blocks * block * stages > all * ended && ended < stages) counts.push_back(0);
+    }
+    if (static_cast<int64_t>(counts.size()) < stages || counts.back() == 0) return "";
+    return fmt::format("stage_blocks = \"{}\"\n", fmt::join(counts, ","));
+}
+
 std::string toml_of(const Job& job) {
     const Row& row = job.row;
     const Words& words = job.words;
@@ -52,8 +76,8 @@ std::string toml_of(const Job& job) {
         job.kv_heads, row.mlp, job.vocab, words.activation, words.norm, words.positions, words.bias, words.tied,
         job.chunks > 1 ? "interleaved" : "1f1b", job.chunks,
         row.layers % (row.pp * job.chunks) == 0 ? row.pp * job.chunks : 0, words.sequence, words.zero,
-        hybrid ? "rep" : "", words.software.flat ? 160 : 25, job.recompute,
-        (row.cp > 1 ? "order = \"zigzag\"\n" : "") + experts_of(job));
+        hybrid ? "rep" : "", bucket_mib(words), job.recompute,
+        (row.cp > 1 ? "order = \"zigzag\"\n" : "") + stage_blocks(job) + experts_of(job));
 }
 
 /// Chunks that the schedule can have: whole layers, of which the embedding and the head may be two, and micro-batches
@@ -137,6 +161,7 @@ SoftwareProfile profile_of(const Job& job) {
     profile.gathers_8_bit = words.software.eight_bit_params;
     profile.reduces_bf16 = words.reduce_bf16;
     profile.all_reduces = words.software.all_reduces && words.zero > 0;
+    profile.copies_parts = words.software.copies_parts && words.zero == 1 ? bucket_mib(words) << 20 : 0;
     profile.adds_apart = words.software.adds_apart;
     profile.cuts_all_params = words.zero > 0;
     profile.data = {"dp", "rep", "ep"};
@@ -152,7 +177,7 @@ void add_loss_kernels(RankClass& c, SoftwareDefaults::Loss loss) {
     if (loss == SoftwareDefaults::Loss::fused) return;
     const bool torch = loss == SoftwareDefaults::Loss::torch;
     const int64_t forward = torch ? 12 : 36, backward = torch ? 18 : 10;
-    std::vector<int64_t> bytes(c.stream.size(), 0);
+    std::vector<Copies> copies(c.stream.size());
     for (size_t index = 0; index < c.stream.size(); ++index) {
         const Instruction& i = c.stream[index];
         if (i.opcode != Opcode::kernel) continue;
@@ -160,9 +185,9 @@ void add_loss_kernels(RankClass& c, SoftwareDefaults::Loss loss) {
         const int64_t more = spec.op == "cross_entropy" || spec.op == "cross_entropy_stats" ? forward
                              : spec.op == "cross_entropy_grad"                              ? backward
                                                                                             : 0;
-        if (more > 0) bytes[index] = more / 2 * spec.inputs[0].count();  // a copy reads and writes
+        if (more > 0) copies[index].bytes = more / 2 * spec.inputs[0].count();  // a copy reads and writes
     }
-    insert_copies(c, bytes);
+    insert_copies(c, copies);
 }
 
 HeldOptions held_options(const Plan& plan, const Job& job) {
@@ -263,8 +288,9 @@ TpChunked software_plan(Plan plan, const Job& job) {
 
 std::string text_of_profile(const Job& job) {
     const SoftwareProfile m = profile_of(job);
-    const std::string pairs = m.sends_in_pairs ? "\nsends in pairs" : "";
-    return pairs + fmt::format(
+    const std::string more = std::string(m.sends_in_pairs ? "\nsends in pairs" : "") +
+                             (m.copies_parts > 0 ? fmt::format("\ncopies parts {}", m.copies_parts) : "");
+    return more + fmt::format(
                        "\nchunks {} late gradients {} params {} blocks {} f32 {} 8 bit {} bf16 {} whole {} cut {} "
                        "apart {} loss {}",
                        job.words.chunks_tp, m.gradients_late, m.params_late, m.blocks_messages, m.gathers_f32,

@@ -19,6 +19,7 @@ local opt = o.options {
   schedule   = { "1f1b", "of the pipeline" },
   chunks     = { 1, "stages that a rank of the pipeline has" },
   stages     = { 0, "stages of equally many blocks; 0: the embedding and the head count as blocks, too" },
+  stage_blocks = { "", "blocks of each stage, as 11,5; empty: as `stages` says" },
   sequence   = { false, "tp also splits what lies between the blocks" },
   context    = { "ring", "method over cp" },
   order      = { "natural", "of a row's tokens over cp" },
@@ -111,7 +112,8 @@ end)
 program:train_with(o.optim.adamw { lr = 1e-4, clip = 1.0 })
 
 local blocks = {}
-for stage = 1, opt.stages do blocks[stage] = opt.layers // opt.stages end
+for count in opt.stage_blocks:gmatch "%d+" do blocks[#blocks + 1] = math.tointeger(count) end
+for stage = #blocks + 1, opt.stages do blocks[stage] = opt.layers // opt.stages end
 local strategy = require "orrery.strategy"
 
 --- Groups of tokens stay on the ranks of tp that have the tokens, as Megatron-LM's dispatcher has them: each rank sends
@@ -126,7 +128,7 @@ end)
 local data_axes = { "dp", "ep", "cp" }
 local asked = {
   o.strategy.pipeline { axis = "pp", schedule = opt.schedule, chunks = opt.chunks, layers = blocks,
-                        ends = opt.stages == 0 },
+                        ends = #blocks == 0 },
   o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence },
 }

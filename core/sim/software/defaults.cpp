@@ -76,6 +76,7 @@ SoftwareDefaults software_defaults(const std::string& name, Config& file) {
     const Flags yes_no = {{"no", false}, {"yes", true}};
     made.splits_sequence = cells.word("sequence_parallel", Flags{{"no", false}, {"with_tp", true}});
     made.chunks_tp = cells.word("tp_overlap", Flags{{"none", false}, {"ring", true}});
+    made.stages_by_cost = cells.word("stages", Flags{{"equal", false}, {"by_cost", true}});
     made.scatters_messages = cells.word("stage_messages", Flags{{"whole", false}, {"scattered", true}});
     made.overlaps_stages = cells.word("stage_overlap", Flags{{"never", false}, {"interleaved", true}});
     made.selective = cells.word("selective_recompute", std::vector<std::pair<std::string, Of::Selective>>{
@@ -101,6 +102,7 @@ SoftwareDefaults software_defaults(const std::string& name, Config& file) {
     made.overlaps_params = cells.word("param_overlap", yes_no);
     made.all_reduces = cells.word("gradient_sums", Flags{{"scatter", false}, {"all_reduce", true}});
     made.adds_apart = cells.word("gradient_adds", Flags{{"fused", false}, {"apart", true}});
+    made.copies_parts = cells.word("data_copies", Flags{{"none", false}, {"each_rank", true}});
     made.flat = cells.word("buffers", Flags{{"units", false}, {"flat", true}});
     made.message_elements = cells.elements("message_elements");
     made.message_elements_a_rank = cells.elements("message_elements_a_rank");

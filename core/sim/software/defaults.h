@@ -45,6 +45,8 @@ struct SoftwareDefaults {
     bool casts_each_use = false;    ///< weights of 8-bit matrix products are cast in each micro-batch
     bool overlaps_gradients = false, overlaps_params = false;
     bool all_reduces = false;  ///< gradients are summed whole though states are split
+    bool copies_parts = false;  ///< launches copy each data parallel rank's part of params and gradients
+    bool stages_by_cost = false;  ///< stages of equal cost, that of the head included, not of equally many blocks
     bool adds_apart = false;   ///< launches of their own add gradients of micro-batches
     /// Elements of a message of flat gradients or params, at least so many for each rank of dp; 0: as large as a rank's
     /// (flat) or a unit's (not flat).

@@ -35,8 +35,17 @@ void put_behind_fragments(Plan& plan, const AxisFlags& data, Late late);
 void gather_f32(RankClass& c, const AxisFlags& data);
 /// Makes each param that arrives in 16 bits over an axis of `data` arrive in 8.
 void gather_8_bit(RankClass& c, const AxisFlags& data);
-/// Inserts a copy of `bytes[index]` bytes before each instruction (0: none), which takes over the waits.
-void insert_copies(RankClass& c, const std::vector<int64_t>& bytes);
+/// Copies to insert before an instruction: `count` of `bytes` each (0 bytes: none). The first takes over the
+/// instruction's waits, or waits for instruction `after` alone.
+struct Copies {
+    int64_t bytes = 0, count = 1;
+    int after = none;
+};
+/// Inserts copies before each instruction. Communication that has some waits for the last.
+void insert_copies(RankClass& c, const std::vector<Copies>& copies);
+/// Copies each rank's part of each param that is gathered over an axis of `data` by a launch of its own, and each rank's
+/// part of every `joined` bytes of gradients by two.
+void copy_parts(RankClass& c, const Mesh& mesh, const AxisFlags& data, int64_t joined);
 /// Makes weight gradients of each micro-batch bf16; separate launches add them to their sum, in bf16 or f32.
 void add_gradients_apart(RankClass& c, bool bf16);
 /// How sums of gradients over data axes are sent: in bf16, as all-reduces of whole tensors, with all params split.

@@ -22,27 +22,32 @@ int64_t bytes_of(const Instruction& i) {
 
 }  // namespace
 
-void insert_copies(RankClass& c, const std::vector<int64_t>& bytes) {
+void insert_copies(RankClass& c, const std::vector<Copies>& copies) {
     std::vector<int> now;
     std::vector<Instruction> stream;
     for (int index = 0; index < static_cast<int>(c.stream.size()); ++index) {
         Instruction& i = c.stream[at(index)];
         for (int& wait : i.waits) wait = now[at(wait)];
-        if (bytes[at(index)] > 0) {
+        const Copies& wanted = copies[at(index)];
+        for (int64_t n = 0; n < wanted.count && wanted.bytes > 0; ++n) {
             Instruction copy;
             copy.opcode = Opcode::copy;
             copy.fragment = i.fragment;
-            copy.waits = std::exchange(i.waits, {});
-            const Operand place{i.operands.front().buffer, 0, {DType::u8, {bytes[at(index)]}}, none, 0};
+            if (wanted.after != none && n == 0)
+                copy.waits = {now[at(wanted.after)]};
+            else if (wanted.after == none)
+                copy.waits = std::exchange(i.waits, {});
+            const Operand place{i.operands.front().buffer, 0, {DType::u8, {wanted.bytes}}, none, 0};
             copy.operands = {place, place};
             stream.push_back(std::move(copy));
         }
+        if (wanted.bytes > 0 && i.axis != none) i.waits = {static_cast<int>(stream.size()) - 1};
         now.push_back(static_cast<int>(stream.size()));
         stream.push_back(std::move(i));
     }
-    const auto first_of = [&](int index) {  // index in the new stream of the instruction, or of the copy before it
+    const auto first_of = [&](int index) {  // index in the new stream of the instruction, or of its first copy
         if (index == static_cast<int>(now.size())) return static_cast<int>(stream.size());
-        return now[at(index)] - (bytes[at(index)] > 0 ? 1 : 0);
+        return now[at(index)] - (copies[at(index)].bytes > 0 ? static_cast<int>(copies[at(index)].count) : 0);
     };
     if (repeats(c)) {
         const int from = c.repeat.from();
@@ -56,13 +61,13 @@ void insert_copies(RankClass& c, const std::vector<int64_t>& bytes) {
 
 /// Models casts as copies: a cast reads 4 bytes of each number and writes 2, so it costs as much as a copy of 3 bytes.
 void gather_f32(RankClass& c, const AxisFlags& data) {
-    std::vector<int64_t> gathered(c.buffers.size(), 0), casts(c.stream.size(), 0);  // `gathered`: elements by buffer;
-                                                                                    // `casts`: bytes by instruction
+    std::vector<int64_t> gathered(c.buffers.size(), 0);  // elements by buffer
+    std::vector<Copies> casts(c.stream.size());
     for (int index = 0; index < static_cast<int>(c.stream.size()); ++index) {
         Instruction& i = c.stream[at(index)];
         if (i.axis == none) {
             for_each_access(c, i, [&](const Operand& o, bool reads, bool) {
-                if (reads) casts[at(index)] += 3 * std::exchange(gathered[at(o.buffer)], 0);
+                if (reads) casts[at(index)].bytes += 3 * std::exchange(gathered[at(o.buffer)], 0);
             });
         } else if (i.opcode == Opcode::all_gather && data[at(i.axis)] && i.operands[1].type.dtype == DType::bf16) {
             gathered[at(i.operands[1].buffer)] = i.operands[1].type.count();
@@ -87,16 +92,36 @@ void gather_8_bit(RankClass& c, const AxisFlags& data) {
 /// Models sums as copies: an f32 sum reads 2 and 4 bytes of each number, writes 4 and clears 2, like a copy of 6 bytes;
 /// a bf16 sum reads 2 and 2 and writes 2.
 void add_gradients_apart(RankClass& c, bool bf16) {
-    std::vector<int64_t> sums(c.stream.size(), 0);
+    std::vector<Copies> sums(c.stream.size());
     for (size_t index = 0; index < c.stream.size(); ++index) {
         const Instruction& i = c.stream[index];
         if (i.opcode != Opcode::kernel || i.fragment.micro < 0) continue;
         const KernelSpec& spec = c.kernels[at(i.kernel)];
         const OpDef* def = find_op_def(spec.op);
         if (def && def->work == Work::weight_product && spec.outputs[0].dtype == DType::f32)
-            sums[index] = (bf16 ? 3 : 6) * spec.outputs[0].count();
+            sums[index].bytes = (bf16 ? 3 : 6) * spec.outputs[0].count();
     }
     insert_copies(c, sums);
+}
+
+/// A gathered param is also joined before and taken apart after the message: three copies of its bytes.
+void copy_parts(RankClass& c, const Mesh& mesh, const AxisFlags& data, int64_t joined) {
+    std::vector<Copies> copies(c.stream.size());
+    int64_t bytes = 0, parts = 0, sent = 0;  // gathered since the last kernel; reduced since the last copies
+    int gathered = none;
+    for (size_t index = 0; index < c.stream.size(); ++index) {
+        const Instruction& i = c.stream[index];
+        if (i.axis == none && parts > 0)
+            copies[index] = {std::max<int64_t>(1, 3 * std::exchange(bytes, 0) / parts), std::exchange(parts, 0), gathered};
+        if (i.axis == none || !data[at(i.axis)]) continue;
+        const int64_t ranks = mesh.size(i.axis);
+        for (size_t o = 1; o < i.operands.size() && i.opcode == Opcode::all_gather; o += 2)
+            bytes += i.operands[o].type.bytes(), parts += ranks, gathered = static_cast<int>(index);
+        for (size_t o = 0; o < i.operands.size() && i.opcode == Opcode::reduce_scatter; o += 2)
+            sent += i.operands[o].type.bytes();
+        if (sent >= joined) copies[index] = {std::exchange(sent, 0) / ranks, 2 * ranks, none};
+    }
+    insert_copies(c, copies);
 }
 
 void change_sums(RankClass& c, const AxisFlags& data, const SumTypes& types) {
