@@ -18,6 +18,7 @@
 #include "orrery/error.h"
 #include "published/accelerators.h"
 #include "published/fit.h"
+#include "published/prices.h"
 #include "published/score.h"
 
 using namespace orrery;
@@ -267,7 +268,14 @@ std::string text_of(const Priced& one, const Mesh& mesh) {
     return fmt::format("{} over {} of {:.2f} MB", name_of(one.opcode), mesh.axis(one.axis).name, mb);
 }
 
-/// Where the time of a row goes: what its critical path is made of.
+/// What a price counts as in a row's explanation.
+std::string group_of(const Priced& one, const Mesh& mesh) {
+    if (one.kind == Question::Kind::copy) return "copies and casts";
+    if (one.kind != Question::Kind::kernel) return "exposed over " + mesh.axis(one.axis).name;
+    return multiplies(one.work.work) ? "matrix products and attention" : "other kernels";
+}
+
+/// Where the time of a row goes: what its critical path is made of; and what its memory holds.
 void explain(const std::vector<Asked>& all, const Options& options, const Constants& constants) {
     for (const Asked& asked : all) {
         if (asked.jobs.empty()) continue;
@@ -282,10 +290,14 @@ void explain(const std::vector<Asked>& all, const Options& options, const Consta
                   [&](size_t a, size_t b) { return seconds[a] * paid[a] > seconds[b] * paid[b]; });
         fmt::print("{}: {:.4g} s, measured {:.4g} s; mesh {}; {} nodes\n", asked.row.id, p.step_s,
                    asked.label.measured.step_s, job.mesh.text(), job.graph.dag.nodes.size());
+        std::map<std::string, double> groups;
+        for (size_t i = 0; i < order.size(); ++i)
+            groups[group_of(job.graph.prices[i], job.mesh)] += seconds[i] * paid[i];
+        for (const auto& [group, spent] : groups) fmt::print("  {:7.4f} s {}\n", spent, group);
         for (size_t i = 0; i < std::min<size_t>(order.size(), 40); ++i)
             fmt::print("  {:7.4f} s {:8.0f} x {:9.1f} us  {}\n", seconds[order[i]] * paid[order[i]], paid[order[i]],
                        1e6 * seconds[order[i]], text_of(job.graph.prices[order[i]], job.mesh));
-        fmt::print("{:.2f} GiB\n{}", p.peak_gib, text_of_memory(plan_of(job.job, options.script), job.job));
+        fmt::print("{:.2f} GiB, fullest in {}", p.peak_gib, text_of_memory(plan_of(job.job, options.script), job.job));
     }
 }
 

@@ -209,6 +209,27 @@ TEST_CASE("fuse: what is made again is fused, too, and stays in B") {
     }
 }
 
+TEST_CASE("recompute: what is made again by one mark reads what another makes again") {
+    Model m = deep(2, 4, 8);
+    const Program kept = distribute(m.program, Mesh());
+    for (const char* scope : {"layers.0", "layers.1"}) {
+        m.program.recompute(scope, {}, {"rmsnorm"});
+        m.program.recompute(scope, {}, {"matmul"});
+    }
+    const Program again = distribute(m.program, Mesh());
+    CHECK_NOTHROW(check_program(again));
+    int copies = 0;
+    for (const Op& op : again.ops) {
+        if (op.phase != Phase::backward || op.kind != "matmul" || op.forward == none) continue;
+        const Op& norm = again.op(again.value(op.inputs[0]).op);
+        if (norm.kind != "rmsnorm") continue;
+        CHECK(norm.phase == Phase::backward);
+        ++copies;
+    }
+    CHECK(copies == 2);
+    same_numbers(kept, again);
+}
+
 TEST_CASE("fuse: a norm adds the residual in front of it, its gradient what comes round it") {
     for (const std::string norm : {"layernorm", "rmsnorm"}) {
         for (const DType compute : {DType::f32, DType::bf16}) {
