@@ -77,7 +77,10 @@ SoftwareDefaults software_defaults(const std::string& name, Config& file) {
     made.splits_sequence = cells.word("sequence_parallel", Flags{{"no", false}, {"with_tp", true}});
     made.chunks_tp = cells.word("tp_overlap", Flags{{"none", false}, {"ring", true}});
     made.scatters_messages = cells.word("stage_messages", Flags{{"whole", false}, {"scattered", true}});
-    made.overlaps_stages = cells.word("stage_overlap", Flags{{"never", false}, {"interleaved", true}});
+    const auto overlap = cells.word(
+        "stage_overlap", std::vector<std::pair<std::string, int>>{{"never", 0}, {"interleaved", 1}, {"always", 2}});
+    made.overlaps_stages = overlap > 0;
+    made.overlaps_1f1b = overlap > 1;
     made.selective = cells.word("selective_recompute", std::vector<std::pair<std::string, Of::Selective>>{
                                                            {"attention_core", Of::Selective::core},
                                                            {"ops", Of::Selective::ops},
@@ -104,6 +107,7 @@ SoftwareDefaults software_defaults(const std::string& name, Config& file) {
     made.flat = cells.word("buffers", Flags{{"units", false}, {"flat", true}});
     made.message_elements = cells.elements("message_elements");
     made.message_elements_a_rank = cells.elements("message_elements_a_rank");
+    made.planned = cells.word("tensors", Flags{{"allocated", false}, {"planned", true}});
     file.reject_unused();
     return made;
 }

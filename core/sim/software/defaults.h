@@ -29,6 +29,7 @@ struct SoftwareDefaults {
     bool chunks_tp = false;          ///< collectives of tp in chunks next to their matrix products
     bool scatters_messages = false;  ///< stages send 1/tp of a whole activation, which the receiver's ranks gather
     bool overlaps_stages = false;    ///< messages of interleaved stages overlap with kernels
+    bool overlaps_1f1b = false;      ///< those of other schedules do, too
     Selective selective = Selective::core;
     bool separate_attention = false, older_attention = false;
     Loss loss = Loss::fused;
@@ -45,6 +46,10 @@ struct SoftwareDefaults {
     /// (flat) or a unit's (not flat).
     int64_t message_elements = 0, message_elements_a_rank = 0;
     bool flat = false;  ///< gradients and params are in flat buffers
+    /// Tensors are where a plan of this project places them. Otherwise an allocator places them: memory of messages in
+    /// flight is not reused, tensors are laid out as collectives send them, sums over other axes than data's run once a
+    /// step, and states are split whatever their shapes are.
+    bool planned = false;
 };
 
 /// Reads a file of configs/software. Throws Error at file:line for a key that is missing, unknown or without a source,

@@ -30,7 +30,7 @@ struct SoftwareProfile {
     bool adds_apart = false;
     bool cuts_all_params = false;  ///< states of params without a divisible dim are split, too, as in flat buffers
     /// Axes over which params and gradients are sent.
-    std::vector<std::string> data = {"dp", "rep"};
+    std::vector<std::string> data = {"dp", "rep", "ep"};
 };
 
 /// Changes a plan to what software with this profile would run. The result serves only for prices: its fingerprint is
