@@ -49,7 +49,7 @@ private:
         one.from = asked.rank, one.to = asked.to, one.alike = asked.alike;
         std::string key;
         if (asked.kind == Question::Kind::kernel) {
-            if (is_free(*asked.spec)) return none;
+            if (lays_out(*asked.spec)) return none;
             one.work = work_of(*asked.spec);
             one.text = spec_text(*asked.spec);
             key = key_of(one.work);

@@ -28,7 +28,7 @@ struct Graph {
     Dag dag;
 };
 
-/// Launches of equal work share a price; those that cost nothing (`is_free`) have none.
+/// Launches of equal work share a price; those that cost nothing (lays_out) have none.
 Graph condense(const Plan& plan, const Network& contracts, const Questions::Mapped& mapped = {});
 
 }  // namespace orrery::published

@@ -12,7 +12,6 @@
 #include "plugin/loader.h"
 #include "sim/software/held.h"
 #include "sim/software/passes.h"
-#include "sim/software/profile.h"
 
 namespace orrery::published {
 namespace {
@@ -30,12 +29,6 @@ std::string experts_of(const Job& job) {
                               experts.top_k, experts.mlp > 0 ? experts.mlp : job.row.mlp,
                               fmt::format("{:.4f}", experts.capacity),
                               job.row.cp * (job.words.sequence ? job.row.tp : 1));
-}
-
-/// A message of gradients at most. Those of units are PyTorch's 25 MiB, of 16-bit gradients that may be sent in f32.
-int64_t bucket_mib(const Words& words) {
-    if (words.software.flat) return 160;
-    return words.zero < 3 && !words.reduce_bf16 ? 50 : 25;
 }
 
 /// Blocks of each stage where stages are of equal cost, in elements of the matrices that multiply: a stage ends with the
@@ -98,8 +91,8 @@ Job job_with(const Row& row, const Words& words, int64_t micro_batch, int64_t ch
     job.heads = row.heads;
     job.kv_heads = std::max(row.kv_heads, row.tp);  // ranks beyond kv_heads hold copies
     if (job.heads % job.kv_heads != 0) job.kv_heads = job.heads;
-    // One-forward-one-backward waits for its sends and receives together.
-    job.words.blocks_messages = job.chunks == 1 || !words.software.overlaps_stages;
+    job.words.chunks = job.chunks;
+    job.words.logits = job.vocab / row.tp;
     job.toml = toml_of(job);
     return job;
 }
@@ -148,55 +141,12 @@ private:
     Mesh mesh_;
 };
 
-SoftwareProfile profile_of(const Job& job) {
-    const Words& words = job.words;
-    SoftwareProfile profile;
-    profile.keeps_memory = true;
-    profile.sums_late = true;
-    profile.gradients_late = words.zero != 3 && !words.software.overlaps_gradients;
-    profile.params_late = words.zero != 3 && !words.software.overlaps_params;
-    profile.blocks_messages = words.blocks_messages;
-    profile.sends_in_pairs = words.blocks_messages && job.chunks > 1;
-    profile.gathers_f32 = words.software.f32_params;
-    profile.gathers_8_bit = words.software.eight_bit_params;
-    profile.reduces_bf16 = words.reduce_bf16;
-    profile.all_reduces = words.software.all_reduces && words.zero > 0;
-    profile.copies_parts = words.software.copies_parts && words.zero == 1 ? bucket_mib(words) << 20 : 0;
-    profile.adds_apart = words.software.adds_apart;
-    profile.cuts_all_params = words.zero > 0;
-    profile.data = {"dp", "rep", "ep"};
-    return profile;
-}
-
-/// Copies that take as long as what a cross entropy in several kernels moves beyond one in one kernel. In bytes of a
-/// logit, read and written: PyTorch's makes f32 (6) and the logarithm of the softmax (8), then its gradient (12) from a
-/// gradient (4) and bf16 (6); Megatron-LM's makes f32 (6), the maximum (4), and by a kernel each the difference (8),
-/// the exponential (8), the sum (4), the quotient (8), then the gradient (8) and bf16 (6). One kernel reads 2, then
-/// reads 2 and writes 2.
-void add_loss_kernels(RankClass& c, SoftwareDefaults::Loss loss) {
-    if (loss == SoftwareDefaults::Loss::fused) return;
-    const bool torch = loss == SoftwareDefaults::Loss::torch;
-    const int64_t forward = torch ? 12 : 36, backward = torch ? 18 : 10;
-    std::vector<Copies> copies(c.stream.size());
-    for (size_t index = 0; index < c.stream.size(); ++index) {
-        const Instruction& i = c.stream[index];
-        if (i.opcode != Opcode::kernel) continue;
-        const KernelSpec& spec = c.kernels[static_cast<size_t>(i.kernel)];
-        const int64_t more = spec.op == "cross_entropy" || spec.op == "cross_entropy_stats" ? forward
-                             : spec.op == "cross_entropy_grad"                              ? backward
-                                                                                            : 0;
-        if (more > 0) copies[index].bytes = more / 2 * spec.inputs[0].count();  // a copy reads and writes
-    }
-    insert_copies(c, copies);
-}
-
 HeldOptions held_options(const Plan& plan, const Job& job) {
     const Words& words = job.words;
     HeldOptions options;
     options.software = words.software;
     options.tp = plan.mesh.find("tp").value_or(none);
-    for (const Axis& axis : plan.mesh.axes())
-        options.data.push_back(axis.name == "dp" || axis.name == "ep" || axis.name == "cp");
+    options.data = axes_named(plan.mesh, {"dp", "ep", "cp"});
     options.zero = words.zero;
     options.sequence = words.sequence;
     options.eight_bit = words.eight_bit;
@@ -277,17 +227,8 @@ Plan plan_of(const Job& job, const std::string& script) {
     return std::move(host.plan);
 }
 
-TpChunked software_plan(Plan plan, const Job& job) {
-    Plan made = with_profile(std::move(plan), profile_of(job));
-    for (RankClass& c : made.classes) add_loss_kernels(c, job.words.software.loss);
-    const std::optional<AxisId> tp = made.mesh.find("tp");
-    // Transformer Engine's ring exchange, its default: a chunk for each member.
-    if (job.words.chunks_tp && tp) return tp_chunked(made, *tp, made.mesh.size(*tp));
-    return {std::move(made), 0, 0, {}};
-}
-
 std::string text_of_profile(const Job& job) {
-    const SoftwareProfile m = profile_of(job);
+    const SoftwareProfile m = profile_of(job.words);
     const std::string more = std::string(m.sends_in_pairs ? "\nsends in pairs" : "") +
                              (m.copies_parts > 0 ? fmt::format("\ncopies parts {}", m.copies_parts) : "");
     return more + fmt::format(

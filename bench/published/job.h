@@ -5,7 +5,6 @@
 #include "compile/compile.h"
 #include "published/rows.h"
 #include "published/words.h"
-#include "sim/software/tp_chunks.h"
 
 namespace orrery::published {
 
@@ -28,9 +27,7 @@ std::vector<Job> jobs_of(const Row& row);
 /// The plan of one train step under the contract of NCCL, with nothing allocated and no device asked.
 Plan plan_of(const Job& job, const std::string& script);
 
-/// As the row's software would have made it (core/sim/software), tp's collectives in chunks where the words say so.
-TpChunked software_plan(Plan plan, const Job& job);
-/// What of the words such a plan depends on.
+/// What of the words the plan depends on that the row's software would have made (with_software).
 std::string text_of_profile(const Job& job);
 
 /// Of the rank that takes most: its arenas, without what flat buffers would have split over dp and what sums of

@@ -59,7 +59,7 @@ Prediction predict(const Row& row, const std::string& script, const Constants& c
     for (const Job& job : jobs_of(row)) {
         Plan own = plan_of(job, script);
         const int64_t bytes = peak_bytes(own, job);
-        const TpChunked software = software_plan(std::move(own), job);
+        const TpChunked software = with_software(std::move(own), job.words);
         const Mesh& mesh = software.plan.mesh;
         RowPrices prices(job, mesh, constants);
         SimulateOptions options;
@@ -81,7 +81,7 @@ std::vector<Prepared> prepare(const Row& row, const std::string& script, const s
         if (!kept) {
             Plan own = plan_of(job, script);
             const int64_t bytes = peak_bytes(own, job);
-            const TpChunked software = software_plan(std::move(own), job);
+            const TpChunked software = with_software(std::move(own), job.words);
             kept = Kept{condense(software.plan, contracts_of(one.mesh), software.chunks), bytes};
             if (!keep.empty()) keep_graph(keep, key, *kept);
         }

@@ -3,44 +3,31 @@
 #include "published/job.h"
 #include "sim/cluster/cluster.h"
 #include "sim/cluster/mapping.h"
-#include "sim/cluster/wires.h"
 #include "sim/constants.h"
 #include "sim/kernel_prices.h"
 #include "sim/prices.h"
+#include "sim/software/wires.h"
 
 namespace orrery::published {
-
-/// The rows' software lays tensors out so that collectives take them as they are.
-bool is_free(const KernelSpec& spec);
-
-/// Which constant of launch_s, passes and attention a software has.
-std::string launches_of(const SoftwareDefaults& software);
-std::string elementwise_of(const SoftwareDefaults& software);
-std::string attention_of(const SoftwareDefaults& software);
 
 /// The kernels of a row, by its software and accelerator.
 KernelPrices kernel_prices(const Job& job, const Constants& constants);
 
-/// The collectives and messages of a row, each alone on its links but for the groups that do the same beside it; where
-/// the software keeps params and gradients in flat buffers, as parts of the messages that it sends.
+/// Seconds of the collectives and messages of a row, each alone on its links but for the groups that do the same.
 class RowWires {
 public:
-    /// Keeps references to all.
+    /// Keeps references to all arguments.
     RowWires(const Job& job, const Mesh& mesh, const Constants& constants);
     double collective(Opcode opcode, AxisId axis, int64_t bytes, const std::vector<int64_t>& group,
                       const std::vector<int64_t>& alike);
     double message(AxisId axis, int64_t bytes, int64_t from, int64_t to, const std::vector<int64_t>& alike);
 
 private:
-    double flat_part(Opcode opcode, AxisId axis, int64_t bytes) const;
-    double seconds(const Demand& demand) const;
-
-    const Job& job_;
-    const Mesh& mesh_;
     Config config_;
     const Cluster cluster_;
     const Mapping mapping_;
     ClusterWires wires_;
+    SoftwareWires sent_;
 };
 
 /// All of it, for core/sim/simulate.
@@ -50,7 +37,7 @@ public:
         : kernels_(kernel_prices(job, constants)), wires_(job, mesh, constants) {}
 
     Demand kernel(const KernelSpec& spec, int64_t) override {
-        return fixed(is_free(spec) ? 0 : kernels_.modelled(work_of(spec)));
+        return fixed(lays_out(spec) ? 0 : kernels_.modelled(work_of(spec)));
     }
     Demand copy(int64_t bytes, int64_t) override { return kernels_.copy(bytes); }
     Demand collective(Opcode opcode, AxisId axis, int64_t bytes, const std::vector<int64_t>& group,

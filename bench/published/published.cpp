@@ -28,7 +28,7 @@ namespace {
 
 struct Options {
     std::vector<std::string> files;
-    std::string out, keep, explain, script = PUBLISHED_FOLDER "/model.lua";
+    std::string out, keep, explain, errors, script = PUBLISHED_FOLDER "/model.lua";
     bool fit = false, unfitted = false, halves = false, leave_out = false, folds = false, transfer = false;
     bool quick = false;
     bool experts = false;  ///< also rows with experts that are not to be judged
@@ -76,6 +76,8 @@ Options read_options(int argc, char** argv) {
             require_writable(word, options.out = next());
         else if (word == "--explain")
             options.explain = next();
+        else if (word == "--errors")
+            require_writable(word, options.errors = next());
         else if (word == "--keep")
             options.keep = next();
         else if (word == "--every")
@@ -84,13 +86,17 @@ Options read_options(int argc, char** argv) {
             throw Error(
                 fmt::format(
                     "what is {}?\n  published FILE.csv ... [--fit] [--unfitted] [--halves] [--leave-out] [--folds] "
-                    "[--transfer] [--quick] [--experts] [--every N] [--keep FOLDER] [--explain ROW] [--out FILE.csv]",
+                    "[--errors FILE.toml] [--transfer] [--quick] [--experts] [--every N] [--keep FOLDER] [--explain "
+                    "ROW] "
+                    "[--out FILE.csv]",
                     word),
                 Fault::usage);
         else
             options.files.push_back(word);
     }
     if (options.files.empty()) options.files = {PUBLISHED_FOLDER "/../../../shared/data/published_rows.csv"};
+    if (!options.errors.empty() && !options.folds)
+        throw Error("--errors writes what --folds finds: give both", Fault::usage);
     if (options.transfer && options.files.size() < 2)
         throw Error("--transfer fits to the first file and judges the others: name two", Fault::usage);
     return options;
@@ -353,13 +359,20 @@ std::vector<Scored> fold(const std::string& name, const std::vector<const Asked*
     return rows;
 }
 
-/// Whole kinds of rows out: by software, accelerator, schedule and precision.
-void folds(const std::vector<const Asked*>& all) {
+/// A table of configs/software_errors.toml.
+std::string error_table(const std::string& name, std::vector<double> ratios) {
+    return fmt::format("\n[{}]\nrows = {}\np10 = {:.3f}\np90 = {:.3f}\n", name, ratios.size(), percentile(ratios, 0.1),
+                       percentile(ratios, 0.9));
+}
+
+/// Whole kinds of rows out: by software, accelerator, schedule and precision. Returns the text of
+/// configs/software_errors.toml.
+std::string folds(const std::vector<const Asked*>& all) {
     const auto words = [](const Asked& asked) -> const Words& { return asked.jobs.front().job.words; };
     const auto is_fsdp = [&](const Asked& asked) { return words(asked).zero == 3; };
     fold("Megatron-like software", all, [&](const Asked& asked) {
         const std::string& name = words(asked).software.name;
-        return name == "nemo" || name.find("megatron") != std::string::npos;
+        return name == "nemo" || name == "deepspeed" || name.find("megatron") != std::string::npos;
     });
     fold("FSDP", all, is_fsdp);
     fold("vp > 1", all, [](const Asked& asked) { return asked.row.chunks.value_or(1) > 1; });
@@ -368,8 +381,22 @@ void folds(const std::vector<const Asked*>& all) {
         fold(chip, all, [&](const Asked& asked) { return asked.row.gpu.starts_with(chip); });
     std::set<std::string> names;
     for (const Asked* asked : all) names.insert(words(*asked).software.name);
-    for (const std::string& name : names)
-        fold(name, all, [&](const Asked& asked) { return words(asked).software.name == name; });
+    std::string tables;
+    std::vector<double> whole;
+    for (const std::string& name : names) {
+        std::vector<double> ratios;
+        for (const Scored& one : fold(name, all, [&](const Asked& a) { return words(a).software.name == name; }))
+            ratios.push_back(one.label.measured.step_s / one.prediction.step_s);
+        if (ratios.empty()) continue;
+        whole.insert(whole.end(), ratios.begin(), ratios.end());
+        tables += error_table(name, std::move(ratios));
+    }
+    if (whole.empty())
+        throw Error("--folds: the rows are of one software, and none is left to fit to\n  name more files");
+    return "# Measured over predicted step time of published runs: the 10th and the 90th percentile, by the software "
+           "that ran them.\n# No constant of the predictions is fitted to rows of that software. Written by "
+           "bench/published --folds --errors.\n" +
+           error_table("all", std::move(whole)) + tables;
 }
 
 /// Constants fitted to the first file's rows, and the other files' rows judged.
@@ -412,7 +439,11 @@ int run(const Options& options) {
     if (!options.out.empty()) write_predictions(all, options.out);
     if (options.halves) halves(fitted_to(known));
     if (options.leave_out) leave_out(fitted_to(known));
-    if (options.folds) folds(fitted_to(known));
+    const std::string errors = options.folds ? folds(fitted_to(known)) : "";
+    if (options.errors.empty())
+        fmt::print("{}", errors);
+    else
+        write_result(options.errors, errors);
     if (options.transfer) transfer(fitted_to(known));
     fmt::print("{:.1f} s\n", passed());
     return ready > 0 ? 0 : 1;

@@ -96,12 +96,16 @@ double Scored::measured_tokens_per_s() const {
     return static_cast<double>(row.batch * row.tokens) / label.measured.step_s / static_cast<double>(row.gpus);
 }
 
-double median_of(std::vector<double> values) {
+double percentile(std::vector<double> values, double part) {
     if (values.empty()) return 0;
     std::sort(values.begin(), values.end());
-    const size_t half = values.size() / 2;
-    return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
+    const double place = part * static_cast<double>(values.size() - 1);
+    const auto below = static_cast<size_t>(place);
+    const double above = values[std::min(below + 1, values.size() - 1)];
+    return values[below] + (place - static_cast<double>(below)) * (above - values[below]);
 }
+
+double median_of(std::vector<double> values) { return percentile(std::move(values), 0.5); }
 
 std::vector<std::pair<std::string, std::vector<Scored>>> by(const std::vector<Scored>& rows,
                                                             const std::function<std::string(const Scored&)>& key,

@@ -30,6 +30,8 @@ struct Summary {
     double within = 0;    ///< share of rows within 15 %
 };
 
+/// The value with a part of the others below it, linear between neighbours: 0.5 gives the median. 0 without values.
+double percentile(std::vector<double> values, double part);
 double median_of(std::vector<double> values);
 Summary summary_of(const std::vector<Scored>& rows);
 /// By family, pooled: name and rows.

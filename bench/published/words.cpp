@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <filesystem>
 
-#include "config/load.h"
+#include "cli/simulate/software.h"
 #include "published/accelerators.h"
 
 namespace orrery::published {
@@ -61,24 +60,6 @@ void read_experts(const std::string& prose, Experts& experts) {
     experts.capacity = number(prose, "capacity", experts.capacity);
 }
 
-/// All of configs/software, in the source tree.
-std::vector<SoftwareDefaults> load_all() {
-    std::vector<SoftwareDefaults> all;
-    for (const auto& entry : std::filesystem::directory_iterator(PUBLISHED_FOLDER "/../../configs/software")) {
-        if (entry.path().extension() != ".toml") continue;
-        Config file = load_toml(entry.path());
-        all.push_back(software_defaults(entry.path().stem().string(), file));
-    }
-    std::ranges::sort(all, {}, &SoftwareDefaults::name);  // of matches of one length the first counts
-    check_matches(all);
-    return all;
-}
-
-const std::vector<SoftwareDefaults>& all_software() {
-    static const std::vector<SoftwareDefaults> all = load_all();
-    return all;
-}
-
 std::string text_of(SoftwareDefaults::Selective selective) {
     switch (selective) {
         case SoftwareDefaults::Selective::core: return "attention";
@@ -93,7 +74,8 @@ SoftwareDefaults software_of(const Row& row, const std::string& prose) {
     std::string text = lower(row.source) + "; " + prose;
     if (row.tp > 1) text += "; tp > 1";
     if (row.pp > 1) text += "; pp > 1";
-    return software_in(all_software(), text);
+    static const std::vector<SoftwareDefaults> all = all_software();
+    return software_in(all, text);
 }
 
 /// What the words say instead of the software's defaults.
@@ -248,15 +230,10 @@ Words words_of(const Row& row) {
     const bool experts = words.experts.count > 0;
     words.sequence = row.tp > 1 && (software.splits_sequence || (experts && said(prose, "sequence") != "no"));
     const int64_t fast = accelerator_facts(accelerator_of(row.gpu)).domain;
-    words.chunks_tp = words.sequence && software.chunks_tp && !experts && row.tp <= std::max<int64_t>(8, fast);
-    words.scatters = row.tp > 1 && !words.sequence && software.scatters_messages;
     words.interleaves = said(prose, "pipeline") != "1f1b";
-    words.reduce_bf16 = software.gradients == SoftwareDefaults::Gradients::bits_16 ||
-                        (software.gradients == SoftwareDefaults::Gradients::f32_of_bf16 && contains(prose, "fp16"));
+    settle(words, {row.tp, row.tp <= std::max<int64_t>(8, fast), experts, contains(prose, "fp16")});
     words.ethernet = said(lower(row.gpu) + prose, "nics") == "ethernet";
     read_zero(row, words);
-    words.software.eight_bit_params &= words.eight_bit;
-    words.software.casts_each_use &= words.eight_bit;
     read_recompute(row, words);
     return words;
 }

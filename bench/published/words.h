@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "published/rows.h"
-#include "sim/software/defaults.h"
+#include "sim/software/run.h"
 
 namespace orrery::published {
 
@@ -16,19 +16,11 @@ struct Experts {
 
 /// What the prose columns say, by a closed list of words, and where a word is missing what the row's software does by
 /// default (configs/software).
-struct Words {
-    SoftwareDefaults software;     ///< with what the words say instead
-    bool eight_bit = false;        ///< GEMMs of linear layers are in 8 bits
-    bool sequence = false;         ///< tp also splits the sequence between blocks
-    bool chunks_tp = false;        ///< tp's collectives run in chunks beside their products
-    bool scatters = false;         ///< ranks of tp send a part each of what a stage sends
-    bool interleaves = true;       ///< the pipeline's chunks may be more than one
-    bool reduce_bf16 = false;      ///< gradients are reduced in bf16
-    bool blocks_messages = false;  ///< kernels wait for what a pipeline sends, too
-    bool ethernet = false;         ///< NICs are RoCE
+struct Words : SoftwareRun {
+    bool interleaves = true;  ///< the pipeline's chunks may be more than one
+    bool ethernet = false;    ///< NICs are RoCE
     std::string activation = "gelu", norm = "layernorm", positions = "learned";
     bool bias = true, tied = true;
-    int zero = 0;
     bool replicates = false;  ///< zero splits within a node and repeats over nodes
     std::string recompute = "none";
     bool recompute_stated = true;

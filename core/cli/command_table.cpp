@@ -212,7 +212,9 @@ std::vector<Flag> place_flags(SimulateCommand& simulate) {
         Flag("--cluster", &simulate.cluster, "TOML file of the cluster; see configs/clusters/", file_name()),
         Flag("--cluster-nodes", &simulate.cluster_nodes, "so many nodes, instead of what the file says",
              in_range(1, 1'000'000), {.needs = "--cluster"}),
-        Flag("--software", &simulate.software, "what runs the kernels: compiled, eager, megatron, unfused or eight_bit",
+        Flag("--software", &simulate.software,
+             "what runs the step: a name in configs/software, as megatron, nemo, torchtitan or deepspeed, or a .toml "
+             "file; orrery if left out",
              {.needs = "--cluster"}),
         Flag("--tp-chunks", &simulate.tp_chunks,
              "what if collectives of tp ran in so many chunks beside their products; `run` cannot do that",

@@ -64,7 +64,7 @@ struct SimulateCommand {
     std::string cluster;        ///< a TOML file, as in configs/clusters; "": this machine
     int64_t cluster_nodes = 0;  ///< number of nodes, if the cluster's file has one kind of nodes; 0: as in the file
     std::vector<std::string> mapping;  ///< axes of the mesh, from the one inside a node outwards
-    std::string software = "compiled";
+    std::string software = "orrery";   ///< a file of configs/software, by name or as a path that ends in .toml
     int64_t tp_chunks = 0;          ///< split tp collectives into so many chunks, overlapped with matmuls; 0: not split
     double imbalance = 0;           ///< load of each expert of the busiest rank over the mean; 0: all slots are full
     std::vector<std::string> slow;  ///< "RANK:TIMES": factor on the time of a rank's kernels

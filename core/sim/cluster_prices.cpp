@@ -1,16 +1,8 @@
 #include "sim/cluster_prices.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
-#include <array>
-
 namespace orrery {
 
 namespace {
-
-constexpr std::array<std::string_view, 5> stacks = {"compiled", "eager", "megatron", "unfused", "eight_bit"};
 
 double rate_or_0(const Accelerator& accelerator, const std::string& dtype) {
     const auto found = accelerator.dense_flops.find(dtype);
@@ -18,22 +10,6 @@ double rate_or_0(const Accelerator& accelerator, const std::string& dtype) {
 }
 
 }  // namespace
-
-KernelSoftware software_of(const std::string& name, const Constants& constants) {
-    if (std::find(stacks.begin(), stacks.end(), name) == stacks.end())
-        throw Error(fmt::format("unknown software \"{}\", expected one of: {}", name, fmt::join(stacks, ", ")));
-    KernelSoftware software;
-    const bool separate = name == "eager" || name == "unfused";
-    software.launch_s = constants.of(name == "eager" ? "launch_s.eager" : "launch_s.queued");
-    software.passes = constants.of(separate ? "passes.separate" : "passes.fused");
-    software.ramp = constants.of("product.ramp");
-    software.own_attention = !separate;
-    software.attention_share = constants.of(software.own_attention ? "attention.own" : "attention.older");
-    software.separate_attention = name == "unfused";
-    software.eight_bit = name == "eight_bit";
-    software.eight_bit_share = constants.of("product.eight_bit");
-    return software;
-}
 
 AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& constants, bool tf32) {
     AcceleratorRates rates;
@@ -55,13 +31,15 @@ AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& const
 }
 
 ClusterPrices::ClusterPrices(const Cluster& cluster, const Mesh& mesh, const Mapping& mapping,
-                             const Constants& constants, const std::string& software, bool tf32)
-    : cluster_(cluster), mapping_(mapping), like_(cluster.as_fast()), wires_(cluster, mesh, mapping, constants) {
-    KernelSoftware stack = software_of(software, constants);
-    stack.eight_bit &= multiplies_eight_bits(cluster);  // a job computes in one precision, so all kinds of nodes must
-                                                        // support 8-bit matrix products
+                             const Constants& constants, const SoftwareRun& software, bool tf32)
+    : cluster_(cluster),
+      mapping_(mapping),
+      software_(software),
+      like_(cluster.as_fast()),
+      wires_(cluster, mesh, mapping, constants),
+      sent_(software, mesh, wires_) {
     for (const NodeKind& kind : cluster.kinds)
-        kernels_.emplace_back(rates_of(kind.accelerator, constants, tf32), stack);
+        kernels_.emplace_back(rates_of(kind.accelerator, constants, tf32), kernels_of(software, constants));
 }
 
 }  // namespace orrery

@@ -169,8 +169,8 @@ double KernelPrices::matrix_rate(DType type) const {
 double KernelPrices::products_of(const KernelWork& work) const {
     const bool half = work.type == DType::bf16 || work.type == DType::f16;
     const auto is_wide = [&](double dim) { return software_.wide > 0 && dim == static_cast<double>(software_.wide); };
-    const bool narrow = half && software_.eight_bit && rates_.eight_bit_flops > 0 && !is_wide(work.m) &&
-                        !is_wide(work.n) && !is_wide(work.k);
+    const bool narrow = half && software_.eight_bit && work.work != Work::tiled_loss && rates_.eight_bit_flops > 0 &&
+                        !is_wide(work.m) && !is_wide(work.n) && !is_wide(work.k);
     // A plan with 8-bit matrix products has casts as kernels; for a 16-bit plan, the software's casts are added here.
     const double rate = matrix_rate(narrow ? DType::f8e4m3 : work.type);
     double casts = 0;

@@ -126,6 +126,11 @@ Prediction predict(const Compiled& compiled, const Simulated& run, const Cluster
     return p;
 }
 
+std::string text(const StepSpread& spread) {
+    const std::string of = spread.software.empty() ? "other software" : spread.software;
+    return fmt::format("{} of {}", plural(spread.rows, "published run"), of);
+}
+
 std::string text(const Prediction& p, const std::string& title) {
     std::string out = title + "\n";
     out += fmt::format("step        {}   ", seconds_text(p.step_s));
@@ -133,6 +138,10 @@ std::string text(const Prediction& p, const std::string& title) {
         out += fmt::format("{} tokens/s a rank   ", count_text(std::llround(p.tokens_per_s_rank)));
     out += fmt::format("MFU {} of {:.0f} TFLOP/s ({}{})\n", percent(p.mfu), p.rate / 1e12, p.rate_of,
                        p.several_kinds ? ", on average" : "");
+    if (p.spread.rows > 0)
+        out +=
+            fmt::format("            {} to {}: 10th to 90th percentile of {}, left out of the fit\n",
+                        seconds_text(p.spread.low * p.step_s), seconds_text(p.spread.high * p.step_s), text(p.spread));
     out += fmt::format("time        computing {}", percent(p.computing));
     for (const auto& [axis, share] : p.exposed) out += fmt::format(", {} exposed {}", axis, percent(share));
     out += fmt::format(", waiting for other ranks {}\n", percent(p.waiting));

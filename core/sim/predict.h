@@ -20,10 +20,18 @@ struct StepShares {
 /// Returns the shares of a simulated step. `step_s`: seconds of the whole step, including what `run` does not simulate.
 StepShares shares_of(const Simulated& run, const Mesh& mesh, double step_s);
 
+/// Measured over predicted step time of published training runs, each left out of the fit of the constants.
+struct StepSpread {
+    double low = 1, high = 1;  ///< the 10th and the 90th percentile
+    int64_t rows = 0;          ///< number of these runs; 0: not known
+    std::string software;      ///< they ran this software; "": any
+};
+
 /// The cost of a step on a cluster. Shares are fractions of the step's time, means over all ranks, and add up to 1.
 struct Prediction : StepShares {
     int64_t ranks = 1;
     double step_s = 0;
+    StepSpread spread;
     double tokens_per_s_rank = 0;  ///< tokens per second and rank; 0: the program's inputs are not tokens
     double mfu = 0;                ///< model FLOPs utilization: the model's FLOP/s over the accelerators' dense rate
     std::string rate_of;           ///< key of the cluster's rate that is the base of MFU: "bf16"
@@ -57,6 +65,8 @@ double mean_rate(const Cluster& cluster, int64_t ranks, const std::string& preci
 Prediction predict(const Compiled& compiled, const Simulated& run, const Cluster& cluster, const Mapping& mapping,
                    const std::string& precision, double restart_s);
 
+/// "57 published runs of nemo".
+std::string text(const StepSpread& spread);
 std::string text(const Prediction& prediction, const std::string& title);
 
 /// Throws Error if a rank's arenas exceed its accelerator's memory, saying by how much.

@@ -53,7 +53,7 @@ grep -q '<svg xmlns=' step.svg && grep -q 'MFU' step.svg || fail "the drawing is
 refused 2 "128 missing" simulate --set mesh.dp=64 --set train.sequences_per_step=512
 refused 2 "RANK:TIMES" simulate --slow 8:2
 refused 2 "RANK:TIMES" simulate --slow 1:0.5
-refused 2 "unknown software" simulate --software magic
+refused 2 "megatron_bridge, nanotron, nemo, orrery, simumax_megatron, torchtitan" simulate --software magic
 refused 2 "unknown axis" simulate --mapping ep
 refused 2 "rank 0 needs " simulate --set script.layers=64 --set script.embed=16384 --set script.heads=128
 refused 2 "No such file" $orrery simulate $gpt --config small.toml --cluster nowhere.toml
@@ -97,6 +97,36 @@ refused 2 "expected a number from 0 to 1000000000" simulate --restart-s nan
 simulate --set mesh.dp=1 | grep -q "^failures .*no \[storage\]" || fail "a failure rate without storage says nothing"
 { echo 'colour = "red"'; cat "$clusters/h100.toml"; } > wrong.toml
 refused 2 "colour" $orrery simulate $gpt --config small.toml --cluster wrong.toml
+
+# Other software: short names, your own file, and what the script does otherwise.
+simulate --software orrery --json > orrery.json && cmp -s orrery.json plain.json || fail "orrery is not the default"
+for name in megatron nemo torchtitan deepspeed; do
+    simulate --software $name --json > $name.json || fail "no forecast of $name"
+    ! cmp -s <(value step_s $name.json) <(value step_s plain.json) || fail "$name runs as orrery does"
+done
+simulate --software nemo > said.txt || fail "no report of nemo"
+grep -q "^ .*: 10th to 90th percentile of [1-9][0-9]* published runs of nemo, left out of the fit" said.txt &&
+    grep -q "^software    nemo" said.txt && grep -q "; the script does not (script.sequence)" said.txt ||
+    { cat said.txt; fail "nemo: no interval, or what the script does otherwise is not said"; }
+simulate | grep -q "percentile of [1-9][0-9]* published runs of other software" || fail "no interval of orrery"
+sed '/^\[launches\]/,/^value/s/queued/eager/' "$source_root/configs/software/orrery.toml" > own.toml
+simulate --software own.toml --json > own.json || fail "no forecast of a file of one's own"
+sed 's/^value = "queued"/value = "fast"/' "$source_root/configs/software/orrery.toml" > wrong.toml
+refused 2 'launches.value is "fast"' simulate --software wrong.toml
+grep -q "^orrery: wrong.toml:[1-9][0-9]*:" said.txt || { cat said.txt; fail "no place of the wrong value"; }
+refused 2 "--trace and --software cannot be combined" simulate --software nemo --trace away.json
+simulate --software nemo --set script.sequence=true --set 'train.precision="fp8"' --json > fp8.json ||
+    fail "no forecast of nemo in 8 bits"
+python3 - << 'CHECK' || fail "JSON of other software"
+import json
+plain, nemo, own, fp8 = (json.load(open(name + ".json")) for name in ("plain", "nemo", "own", "fp8"))
+assert plain["software"] == {"name": "orrery", "differences": []}, plain["software"]
+assert plain["step_s_of"]["software"] is None and own["step_s_of"] == plain["step_s_of"], own["step_s_of"]
+assert nemo["step_s_of"]["software"] == "nemo" and 0 < nemo["step_s_of"]["published_runs"], nemo["step_s_of"]
+assert nemo["step_s_low"] < nemo["step_s_high"], nemo
+assert len(nemo["software"]["differences"]) == 2 and len(fp8["software"]["differences"]) == 1, nemo["software"]
+assert own["software"]["name"] == "own" and own["step_s"] != plain["step_s"], own["software"]
+CHECK
 
 # Two kinds of node: the slow one decides in either order, MFU is over both, and each rank has its own kind's memory.
 kinds() {

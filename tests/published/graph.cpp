@@ -25,7 +25,7 @@ double seconds_of(Opcode opcode, AxisId axis, int64_t bytes) {
 class SomePrices final : public Prices {
 public:
     Demand kernel(const KernelSpec& spec, int64_t) override {
-        return fixed(is_free(spec) ? 0 : seconds_of(work_of(spec)));
+        return fixed(lays_out(spec) ? 0 : seconds_of(work_of(spec)));
     }
     Demand copy(int64_t bytes, int64_t) override { return fixed(seconds_of(bytes)); }
     Demand collective(Opcode opcode, AxisId axis, int64_t bytes, const std::vector<int64_t>&,
@@ -104,7 +104,7 @@ std::vector<Job> small_jobs() {
 TEST_CASE("published: a condensed plan takes as long as the simulated one", "[published]") {
     for (const Job& job : small_jobs()) {
         const Plan plan = plan_of(job, in_source("bench/published/model.lua"));
-        const TpChunked software = software_plan(plan, job);
+        const TpChunked software = with_software(plan, job.words);
         INFO(job.toml << text_of_profile(job));
         CHECK(played(condense(plan, contracts_of(plan.mesh))) == Approx(simulated(plan)).epsilon(1e-9));
         const Graph graph = condense(software.plan, contracts_of(plan.mesh), software.chunks);
@@ -118,8 +118,8 @@ TEST_CASE("published: a repeated stretch has the software profile of one that is
         const Plan plan = plan_of(job, in_source("bench/published/model.lua"));
         repeated += repeats(plan.classes[0]);
         INFO(job.toml << text_of_profile(job));
-        CHECK(simulated(software_plan(plan, job)) ==
-              Approx(simulated(software_plan(unrolled(plan), job))).epsilon(1e-9));
+        CHECK(simulated(with_software(plan, job.words)) ==
+              Approx(simulated(with_software(unrolled(plan), job.words))).epsilon(1e-9));
     }
     CHECK(repeated >= 2);
 }
@@ -128,7 +128,7 @@ TEST_CASE("published: slopes of a graph are those of its time", "[published]") {
     Row row = small();
     row.pp = 2, row.gpus = 2, row.batch = 4;
     const Job job = jobs_of(row).at(0);
-    const Plan plan = software_plan(plan_of(job, in_source("bench/published/model.lua")), job).plan;
+    const Plan plan = with_software(plan_of(job, in_source("bench/published/model.lua")), job.words).plan;
     const Graph graph = condense(plan, contracts_of(plan.mesh));
     std::vector<double> seconds(graph.prices.size(), 1e-3), slopes;
     const double step = graph.dag.play(seconds, &slopes);

@@ -121,22 +121,22 @@ TEST_CASE("published: a row finds its software by its source, else by its words"
     CHECK(name(row_of("compile", "FSDP full shard")) == "fsdp_compiled");
     CHECK(name(row_of("compile", "FSDP2 full shard")) == "torchtitan_compiled");
     CHECK(name(row_of("eager", "FSDP2 full shard")) == "torchtitan");
-    CHECK(name(row_of("", "distributed optimizer (ZeRO-1)")) == "megatron_2023");
-    CHECK(name(row_of("unfused attention", "ZeRO-1 (DeepSpeed)")) == "deepspeed_megatron");
+    CHECK(name(row_of("", "distributed optimizer (ZeRO-1)")) == "megatron");
+    CHECK(name(row_of("unfused attention", "ZeRO-1 (DeepSpeed)")) == "deepspeed");
     CHECK(words_of(row_of("compile", "FSDP2", "fp8 linear")).eight_bit);
     Row row = row_of("", "ZeRO-1");
     CHECK(name(row) == "fsdp");
     row.pp = 2;
-    CHECK(name(row) == "megatron_2023");
+    CHECK(name(row) == "megatron");
     row.precision = "fp16";
     CHECK(name(row) == "megatron_2021");
     row.precision = "bf16", row.zero = "distributed optimizer (ZeRO-1), overlapped grad/param sync";
     for (const auto& [source, software] : std::vector<std::pair<std::string, std::string>>{
-             {"NVIDIA/Megatron-LM@d98e8a64dd:README", "megatron_2023"},
+             {"NVIDIA/Megatron-LM@d98e8a64dd:README", "megatron"},
              {"NVIDIA-NeMo/Megatron-Bridge@067f987df0:docs/performance-summary.md", "megatron_bridge"},
              {"NVIDIA/dgxc-benchmarking@v25.02.02:nemotron/README_340b.md", "nemo"},
              {"calculon-ai/calculon@caa4b11f8f (= arXiv 2205.05198 Table 5)", "megatron_2022"},
-             {"bigscience-workshop/bigscience@9e64edec2a:train/tr11-176B-ml", "deepspeed_megatron"},
+             {"bigscience-workshop/bigscience@9e64edec2a:train/tr11-176B-ml", "deepspeed"},
              {"MooreThreads/SimuMax@4dcaae513b:docs/b200", "simumax_megatron"},
              {"InternLM/InternEvo@c628a8c874:doc/en", "internevo"},
              {"huggingface/nanotron@2411b022a7:docs", "nanotron"},

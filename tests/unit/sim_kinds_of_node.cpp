@@ -74,7 +74,8 @@ Simulated played(const Cluster& cluster, const Plan& plan, SimulateOptions optio
     queued.queued = true;
     const Constants constants;
     const Mapping mapping(cluster, plan.mesh);
-    ClusterPrices prices(cluster, plan.mesh, mapping, constants);
+    const SoftwareRun software;
+    ClusterPrices prices(cluster, plan.mesh, mapping, constants, software);
     return simulate(plan, {{"dp", queued}, {"tp", queued}}, prices, options);
 }
 
@@ -171,7 +172,8 @@ TEST_CASE("kinds of node: a collective through mapped buffers takes its slowest 
         const Cluster cluster = cluster_of(kinds);
         const Mapping mapping(cluster, plan.mesh);
         const Constants constants;
-        ClusterPrices prices(cluster, plan.mesh, mapping, constants);
+        const SoftwareRun software;
+        ClusterPrices prices(cluster, plan.mesh, mapping, constants, software);
         TransportContract queued;
         queued.queued = true;
         return simulate(plan, {{"tp", queued}}, prices, mapped).step_s;

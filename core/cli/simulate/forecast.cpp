@@ -11,11 +11,11 @@
 
 #include "base/text.h"
 #include "cli/script_runner.h"
+#include "cli/simulate/software.h"
 #include "compile/recipe.h"
 #include "config/load.h"
 #include "orrery/p2p.h"
 #include "sim/cluster_prices.h"
-#include "sim/software/tp_chunks.h"
 
 namespace orrery {
 namespace {
@@ -54,10 +54,9 @@ std::optional<T> whole(std::string_view text) {
 }
 
 /// Returns the name of the cluster's matrix rate that counts as peak for MFU: "bf16", "fp8".
-std::string rate_name(DType precision, const std::string& software, bool tf32, const Cluster& cluster) {
+std::string rate_name(DType precision, bool tf32) {
     if (precision == DType::f32) return tf32 ? "tf32" : "f32";
-    const bool eight_bit = precision == DType::f8e4m3 || (software == "eight_bit" && multiplies_eight_bits(cluster));
-    return eight_bit ? "fp8" : std::string(name_of(precision));
+    return precision == DType::f8e4m3 ? "fp8" : std::string(name_of(precision));
 }
 
 }  // namespace
@@ -137,7 +136,12 @@ std::string text_of(const std::optional<ExpertLoads>& loads, const SimulateComma
         command.imbalance, 100 * loads->slots, 100 * loads->dropped);
 }
 
-Forecast forecast(const ScriptCommand& asked, const Cluster& cluster, const SimulateCommand& command) {
+Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const SimulateCommand& command) {
+    const SoftwareDefaults named = software_named(command.software);
+    ScriptCommand asked = given;
+    // Scales and casts of 8-bit matrix products are the software's, so the plan has these in 16 bits.
+    const bool eight_bit = !named.planned && config_of(given).table("train").text("precision", "") == "fp8";
+    if (eight_bit) asked.own_sets.push_back("train.precision=bf16");
     ScriptUse use{.scratch = ScriptUse::Scratch::elsewhere, .prints = false, .tells = !command.quick};
     use.compile = compile_priced;
     use.options = [&](CompileOptions& options) {
@@ -160,25 +164,30 @@ Forecast forecast(const ScriptCommand& asked, const Cluster& cluster, const Simu
     const Mapping mapping(cluster, plan.mesh, command.mapping);
     made.mapping = mapping.text();
     const Constants constants;
-    ClusterPrices prices(cluster, plan.mesh, mapping, constants, command.software, tf32);
+    const DType compiled_in = script.experiment->recipe->precision;
+    if (!named.planned && compiled_in == DType::f8e4m3)
+        throw Error(
+            fmt::format("--software {}: the script itself asks for precision \"fp8\", with the kernels of "
+                        "`orrery run`\n  give train.precision in the configuration instead",
+                        command.software));
+    const DType precision = eight_bit ? DType::f8e4m3 : compiled_in;
+    const SoftwareRun software = software_run(named, plan, cluster, mapping, precision);
+    made.software = named.name;
+    made.differences = differences(software, plan, made.options);
+    ClusterPrices prices(cluster, plan.mesh, mapping, constants, software, tf32);
     SimulateOptions options;
     options.slow = slow_ranks(command.slow, plan.mesh.ranks());
     options.jitter = command.jitter;
     options.every_launch = !command.trace.empty();
     const std::optional<ExpertLoads> loads = loads_of(plan, command);
     made.loads = text_of(loads, command);
-    const Plan& played = loads ? loads->plan : plan;
-    if (const auto tp = plan.mesh.find("tp"); tp && command.tp_chunks > 0) {
-        const TpChunked chunked = tp_chunked(played, *tp, command.tp_chunks);
-        made.cut = chunked.cut;
-        made.cut_of = chunked.all;
-        options.mapped = chunked.chunks;
-        made.run = simulate(chunked.plan, made.compiled.contracts, prices, options);
-    } else {
-        made.run = simulate(played, made.compiled.contracts, prices, options);
-    }
-    const std::string rate = rate_name(script.experiment->recipe->precision, command.software, tf32, cluster);
-    made.prediction = predict(made.compiled, made.run, cluster, mapping, rate, command.restart_s);
+    const TpChunked played = with_software(loads ? loads->plan : plan, software, command.tp_chunks);
+    made.cut = played.cut;
+    made.cut_of = played.all;
+    options.mapped = played.chunks;
+    made.run = simulate(played.plan, made.compiled.contracts, prices, options);
+    made.prediction = predict(made.compiled, made.run, cluster, mapping, rate_name(precision, tf32), command.restart_s);
+    made.prediction.spread = spread_of(command.software);
     return made;
 }
 

@@ -21,6 +21,8 @@ struct Forecast {
     Prediction prediction;
     std::string mapping;                   ///< how ranks are placed on the cluster
     int64_t cut = 0, cut_of = 0;           ///< number of tp collectives that --tp-chunks splits, and number of all
+    std::string software;                  ///< name of the software that runs the step
+    std::vector<std::string> differences;  ///< what this software does otherwise than the simulated plan, to print
     std::string loads;                     ///< report's line on the load of experts; "": --imbalance is not given
     Host::Options options;                 ///< [script] options that the script declares, with their values
     std::optional<GivenKey> microbatches;  ///< the script's value of train.microbatches, if it sets the key itself

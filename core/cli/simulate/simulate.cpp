@@ -96,6 +96,12 @@ Json as_json(const Forecast& made, const SimulateCommand& command, const Plan& p
                  {"carried", Json::object()}};
     if (p.between_failures_s > 0 && p.checkpoint_s <= 0) json["goodput"] = nullptr;  // storage bandwidth is unknown
     for (const auto& [axis, share] : p.exposed) json["exposed"][axis] = share;
+    const StepSpread& spread = p.spread;
+    json["step_s_low"] = spread.low * p.step_s;
+    json["step_s_high"] = spread.high * p.step_s;
+    json["step_s_of"] = {{"published_runs", spread.rows}, {"software", nullptr}};
+    if (!spread.software.empty()) json["step_s_of"]["software"] = spread.software;
+    json["software"] = {{"name", made.software}, {"differences", made.differences}};
     if (command.tp_chunks > 0)
         json["tp_chunks"] = {{"chunks", command.tp_chunks}, {"cut", made.cut}, {"of", made.cut_of}, {"runs", false}};
     if (command.imbalance > 0) json["imbalance"] = command.imbalance;
@@ -112,10 +118,11 @@ int simulate_command(const ScriptCommand& given, const SimulateCommand& command)
     if (command.cluster.empty() && !command.trace.empty())
         throw Error("--trace needs --cluster: it traces the ranks of a simulated cluster\n  add --cluster FILE");
     if (command.cluster.empty()) return what_if_command(given, command);
-    if (!command.trace.empty() && command.tp_chunks > 0)
+    if (!command.trace.empty() && (command.tp_chunks > 0 || command.software != "orrery"))
         throw Error(
-            "--trace and --tp-chunks cannot be combined: the trace shows the plan that `orrery run` executes\n  leave "
-            "one of them out");
+            fmt::format("--trace and {} cannot be combined: the trace shows the plan that `orrery run` "
+                        "executes\n  leave one of them out",
+                        command.tp_chunks > 0 ? "--tp-chunks" : "--software"));
     require_svg(command.out);
     if (!command.trace.empty()) require_writable("--trace", command.trace);
     const Cluster cluster = read_cluster(command.cluster, command.cluster_nodes);
@@ -124,6 +131,8 @@ int simulate_command(const ScriptCommand& given, const SimulateCommand& command)
     std::string told =
         text(made.prediction, fmt::format("{} on {}: {}, {} ranks", made.compiled.name, cluster.name,
                                           plan.mesh.with_microbatches(1).text(), count_text(made.prediction.ranks)));
+    told += fmt::format("software    {}\n", made.software);
+    for (const std::string& line : made.differences) told += fmt::format("            {}\n", line);
     if (command.tp_chunks > 0) told += tp_chunks_text(command, made);
     told += capacity_line(made.compiled) + made.loads;
     if (command.json)

@@ -58,7 +58,9 @@ public:
         return std::max<int64_t>(1, tokens / fewest);
     }
     std::string name() const override { return cluster_.name; }
-    std::vector<std::string> facts() const override { return {cluster_.name, cluster_.text()}; }
+    std::vector<std::string> facts() const override {
+        return {cluster_.name, cluster_.text(), "software " + how_.software};
+    }
 
     FirstLook first(const ScriptCommand& script, int64_t) override {
         Forecast made = forecast(script, cluster_, how_);

@@ -347,11 +347,6 @@ std::vector<int> Cluster::as_fast() const {
     return first;
 }
 
-bool multiplies_eight_bits(const Cluster& cluster) {
-    return std::ranges::all_of(cluster.kinds,
-                               [](const NodeKind& kind) { return kind.accelerator.dense_flops.contains("fp8"); });
-}
-
 double Cluster::failures_per_s() const {
     double sum = 0;
     for (const NodeKind& kind : kinds) sum += kind.failures_per_node_day * static_cast<double>(kind.count);

@@ -111,7 +111,4 @@ public:
     std::string text() const;
 };
 
-/// Whether all accelerators of the cluster support matrix products of 8-bit floats.
-bool multiplies_eight_bits(const Cluster& cluster);
-
 }  // namespace orrery

@@ -78,7 +78,10 @@ SoftwareDefaults software_defaults(const std::string& name, Config& file) {
     made.chunks_tp = cells.word("tp_overlap", Flags{{"none", false}, {"ring", true}});
     made.stages_by_cost = cells.word("stages", Flags{{"equal", false}, {"by_cost", true}});
     made.scatters_messages = cells.word("stage_messages", Flags{{"whole", false}, {"scattered", true}});
-    made.overlaps_stages = cells.word("stage_overlap", Flags{{"never", false}, {"interleaved", true}});
+    const auto overlap = cells.word(
+        "stage_overlap", std::vector<std::pair<std::string, int>>{{"never", 0}, {"interleaved", 1}, {"always", 2}});
+    made.overlaps_stages = overlap > 0;
+    made.overlaps_1f1b = overlap > 1;
     made.selective = cells.word("selective_recompute", std::vector<std::pair<std::string, Of::Selective>>{
                                                            {"attention_core", Of::Selective::core},
                                                            {"ops", Of::Selective::ops},
@@ -116,6 +119,7 @@ SoftwareDefaults software_defaults(const std::string& name, Config& file) {
         cells.word("peak_memory", std::vector<std::pair<std::string, Of::Peak>>{{"allocated", Of::Peak::allocated},
                                                                                 {"reserved", Of::Peak::reserved},
                                                                                 {"device", Of::Peak::device}});
+    made.planned = cells.word("tensors", Flags{{"allocated", false}, {"planned", true}});
     file.reject_unused();
     return made;
 }

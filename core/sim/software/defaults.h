@@ -34,6 +34,7 @@ struct SoftwareDefaults {
     bool chunks_tp = false;          ///< collectives of tp in chunks next to their matrix products
     bool scatters_messages = false;  ///< stages send 1/tp of a whole activation, which the receiver's ranks gather
     bool overlaps_stages = false;    ///< messages of interleaved stages overlap with kernels
+    bool overlaps_1f1b = false;      ///< those of other schedules do, too
     Selective selective = Selective::core;
     bool separate_attention = false, older_attention = false;
     Loss loss = Loss::fused;
@@ -55,6 +56,10 @@ struct SoftwareDefaults {
     HeldGradients held_gradients = HeldGradients::as_summed;
     bool gathers_again = false;  ///< GEMMs' inputs that tp gathers are gathered again in the backward pass, not kept
     Peak peak = Peak::reserved;
+    /// Tensors are where a plan of this project places them. Otherwise an allocator places them: memory of messages in
+    /// flight is not reused, tensors are laid out as collectives send them, sums over other axes than data's run once a
+    /// step, and states are split whatever their shapes are.
+    bool planned = false;
 };
 
 /// Reads a file of configs/software. Throws Error at file:line for a key that is missing, unknown or without a source,

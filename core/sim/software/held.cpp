@@ -86,7 +86,7 @@ private:
         int64_t parts = 1;
         for (const auto& axes : p_.value(param).layout.splits())
             for (const AxisId axis : axes)
-                if (!is_data(axis)) parts *= plan_.mesh.axes()[static_cast<size_t>(axis)].size;
+                if (!is_data(axis)) parts *= plan_.mesh.size(axis);
         const double each = 2 + gradient_bytes();
         params_ += each * static_cast<double>(p_.value(param).type.count() / parts);
         always_ += each * static_cast<double>(p_.value(param).type.count() / parts);
@@ -164,7 +164,7 @@ private:
         // The software gathers it again for the weights' gradient.
         if (how_.sequence && how_.software.gathers_again && communicates(def) && is_split_by_tp(maker.inputs[0]) &&
             !is_split_by_tp(b.value))
-            return 1.0 / static_cast<double>(plan_.mesh.axes()[static_cast<size_t>(how_.tp)].size);
+            return 1.0 / static_cast<double>(plan_.mesh.size(how_.tp));
         double factor = 1;
         if (how_.eight_bit) factor += eight_bit_copy(b.value);
         if (how_.software.separate_elementwise && multiplies_two(maker, def)) factor += 1;

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "orrery/plan.h"
@@ -21,6 +22,8 @@ void wait_for_messages(RankClass& c, bool in_pairs);
 
 /// Selects mesh axes: a flag for each AxisId.
 using AxisFlags = std::vector<char>;
+/// Selects the axes with a name in `names`, and joined ones that contain such an axis, like "rep+dp".
+AxisFlags axes_named(const Mesh& mesh, const std::vector<std::string>& names);
 /// What does not overlap with fragments (forwards and backwards of micro-batches).
 struct Late {
     bool sums = false;       ///< sums over other axes than data's move after all fragments

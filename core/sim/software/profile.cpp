@@ -6,24 +6,20 @@
 #include "sim/software/passes.h"
 
 namespace orrery {
-namespace {
 
-/// Returns which mesh axes are data-parallel: those with a name in `names`, also joined ones such as "rep+dp".
-AxisFlags data_axes(const Mesh& mesh, const std::vector<std::string>& names) {
-    AxisFlags data;
+AxisFlags axes_named(const Mesh& mesh, const std::vector<std::string>& names) {
+    AxisFlags named;
     for (AxisId axis = 0; axis < mesh.ids(); ++axis) {
         const std::string all = "+" + mesh.axis(axis).name + "+";
-        data.push_back(std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+        named.push_back(std::any_of(names.begin(), names.end(), [&](const std::string& name) {
             return all.find("+" + name + "+") != std::string::npos;
         }));
     }
-    return data;
+    return named;
 }
 
-}  // namespace
-
 Plan with_profile(Plan plan, const SoftwareProfile& profile) {
-    const AxisFlags data = data_axes(plan.mesh, profile.data);
+    const AxisFlags data = axes_named(plan.mesh, profile.data);
     for (RankClass& c : plan.classes) {
         change_sums(c, data, {profile.reduces_bf16, profile.all_reduces, profile.cuts_all_params});
         if (profile.keeps_memory) wait_for_reads(c);

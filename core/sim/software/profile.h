@@ -33,7 +33,7 @@ struct SoftwareProfile {
     /// In bytes of gradients of a message; 0: they are not.
     int64_t copies_parts = 0;
     /// Axes over which params and gradients are sent.
-    std::vector<std::string> data = {"dp", "rep"};
+    std::vector<std::string> data = {"dp", "rep", "ep"};
 };
 
 /// Changes a plan to what software with this profile would run. The result serves only for prices: its fingerprint is
