@@ -47,6 +47,7 @@ private:
         std::string broken;  ///< UCX's error of the connection
         int copies = 0;      ///< copied sends in flight
         bool late = false;   ///< a wait for it has timed out
+        bool eager = false;  ///< whether sends go without asking for their receive
     };
     struct Transfer {
         ucs_status_ptr_t request = nullptr;
