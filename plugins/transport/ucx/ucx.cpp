@@ -33,6 +33,8 @@ public:
 
 protected:
     uint64_t start_send(int peer, const void* data, int64_t bytes, uint64_t channel) override {
+        // What this member sends after an abort would complete another's collective.
+        if (const std::string why = worker_.given_up(); !why.empty()) throw Error(what() + ": " + why, Fault::peer);
         return worker_.send(peer, data, bytes, tag(group().me, bytes, channel), false);
     }
     uint64_t start_message(int peer, const void* data, int64_t bytes, uint64_t channel) override {
