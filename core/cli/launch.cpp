@@ -10,7 +10,9 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -193,6 +195,36 @@ int measuring_rank(const Job& job, RendezvousBackend& meeting, const std::functi
         rendezvous->fail(loss_of(fault_of(error), explain(error)));
         throw;
     }
+}
+
+void launch_threads(const std::string& id, int64_t ranks, RendezvousBackend& meeting, std::chrono::milliseconds silence,
+                    const std::function<void(const Job&)>& rank) {
+    ServeOptions options;
+    options.silence = silence;
+    options.world = ranks;
+    options.token = {make_secret(), id, 0};
+    const auto server = serve(meeting, options);
+    std::mutex order;
+    std::exception_ptr first;
+    std::vector<std::thread> threads;
+    for (int64_t i = 0; i < ranks; ++i)
+        threads.emplace_back([&, i] {
+            Job job;
+            job.id = options.token.job;
+            job.token = options.token.secret;
+            job.nonce = make_nonce();
+            job.rank = job.local_rank = i;
+            job.ranks = job.local_ranks = ranks;
+            job.port = server->port();
+            try {
+                rank(job);
+            } catch (...) {
+                const std::lock_guard lock(order);
+                if (!first) first = std::current_exception();
+            }
+        });
+    for (std::thread& thread : threads) thread.join();
+    if (first) std::rethrow_exception(first);
 }
 
 void watch_lifeline() {

@@ -63,6 +63,11 @@ void pin_rank(const Job& job, const TransportContract& contract);
 /// `measure`, leaves, and returns the result of `measure`. An error is reported to the other ranks first.
 int measuring_rank(const Job& job, RendezvousBackend& meeting, const std::function<int(Rendezvous&)>& measure);
 
+/// Runs `rank` in a thread of this process for each of `ranks` ranks, for transports that need one address space.
+/// Serves their rendezvous; a rank is lost after `silence`. Throws the exception of the first rank that failed.
+void launch_threads(const std::string& id, int64_t ranks, RendezvousBackend& meeting, std::chrono::milliseconds silence,
+                    const std::function<void(const Job&)>& rank);
+
 /// Ends this process as soon as its launcher ends. Must be called first in a rank that launch() started.
 void watch_lifeline();
 

@@ -378,37 +378,17 @@ int run_alone(const RankCommand& ranks, const Job& job, Sessions& sessions) {
     return 0;
 }
 
-/// Runs ranks as threads of this process, for transports that need one address space.
 int run_as_threads(const ScriptCommand& command, const RankCommand& work, RendezvousBackend& backend, int64_t ranks,
                    std::chrono::milliseconds silence) {
-    ServeOptions options;
-    options.silence = silence;
-    options.world = ranks;
-    options.token = {make_secret(), job_name(command), 0};
-    const auto server = serve(backend, options);
-    std::mutex order;
-    std::exception_ptr first;
-    std::vector<std::thread> threads;
-    for (int64_t rank = 0; rank < ranks; ++rank)
-        threads.emplace_back([&, rank] {
-            Job job;
-            job.id = options.token.job;
-            job.token = options.token.secret;
-            job.nonce = make_nonce();
-            job.rank = job.local_rank = rank;
-            job.ranks = job.local_ranks = ranks;
-            job.port = server->port();
-            try {
-                Sessions sessions;
-                work.rank(job, sessions);
-            } catch (...) {
-                ends_by_itself();
-                const std::lock_guard lock(order);
-                if (!first) first = std::current_exception();
-            }
-        });
-    for (std::thread& thread : threads) thread.join();
-    if (first) std::rethrow_exception(first);
+    launch_threads(job_name(command), ranks, backend, silence, [&](const Job& job) {
+        try {
+            Sessions sessions;
+            work.rank(job, sessions);
+        } catch (...) {
+            ends_by_itself();
+            throw;
+        }
+    });
     refuse_stopped();
     return 0;
 }

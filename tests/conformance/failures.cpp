@@ -17,6 +17,13 @@ namespace {
 
 const std::vector<std::string> all_well;
 
+/// The backends, and again over TCP alone those that may use more.
+std::vector<Backend> and_over_tcp(std::vector<Backend> all) {
+    for (Backend& backend : with_option("transports", {std::string("tcp"), {}, false}))
+        all.push_back(std::move(backend));
+    return all;
+}
+
 }  // namespace
 
 TEST_CASE("a member that does not come is named with op and number", "[failures]") {
@@ -92,7 +99,7 @@ TEST_CASE("a stopped member is named after the timeout", "[failures]") {
 }
 
 TEST_CASE("abort ends the waits of the member and of the others", "[failures]") {
-    const Backend backend = GENERATE(from_range(backends()));
+    const Backend backend = GENERATE(from_range(and_over_tcp(backends())));
     INFO(backend);
     const bool reaches_others = contract_of(backend).aborts;
     const auto outcome = run(

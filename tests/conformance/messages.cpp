@@ -60,6 +60,24 @@ TEST_CASE("messages arrive in order, of any size", "[messages]") {
     CHECK(outcome.failures == all_well);
 }
 
+// A rendezvous' answer would wait for the data ahead of it in the connection, so that one direction waits for the
+// other.
+TEST_CASE("over TCP alone the data of a collective does not wait for its receiver", "[messages]") {
+    const std::vector<Backend> some = with_option("transports", {std::string("tcp"), {}, false});
+    if (some.empty()) return;
+    const Backend backend = GENERATE_COPY(from_range(some));
+    INFO(backend);
+    const auto outcome = run(backend, 2, [&](Participant& m) {
+        const auto c = m.make();
+        const Tensor data = filled(m, 1'000'000, m.rank == 0 ? 7 : -1);
+        if (m.rank == 1) m.rendezvous.get("sent", 5s);
+        c->broadcast(data, 0).wait();
+        if (m.rank == 0) m.rendezvous.set("sent", "1");
+        m.expect(holds(data, 7), "the data is wrong");
+    });
+    CHECK(outcome.failures == all_well);
+}
+
 TEST_CASE("two members that send first do not block each other", "[messages]") {
     const Backend backend = GENERATE(from_range(backends()));
     INFO(backend);

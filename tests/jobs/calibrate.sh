@@ -27,6 +27,18 @@ for w in table["communication"]:
     assert w["transport"] == "shm" and w["ranks"] == 2 and w["seconds"] > 0 and w["processor_seconds"] >= 0, w
 CHECK
 echo "a plan's kernels and its transport"
+"$orrery" calibrate "${tiny[@]}" --set run.transport=threads --threads 1 --seconds 2 -o threads.json > plan.log 2>&1 ||
+    { cat plan.log; fail "ranks that are threads"; }
+python3 - threads.json << 'CHECK' || fail "the table of threads"
+import json, sys
+rows = json.load(open(sys.argv[1]))["communication"]
+assert {w["transport"] for w in rows} == {"threads"}, rows
+assert all(w["processor_seconds"] < 1.5 * w["seconds"] for w in rows), rows
+sizes = {w["bytes"] for w in rows if w["op"] == "all_reduce"}
+usual = {1024 * 4**i for i in range(9)}
+assert usual < sizes and len(sizes - usual) >= 2, sizes
+CHECK
+echo "ranks that are threads, and the sizes of a plan's messages"
 
 mkdir plugins && echo "nobody has such a card" > plugins/liborrery_transport_card.why
 export XDG_CACHE_HOME=$work/cache
@@ -84,7 +96,6 @@ refused() {
 }
 refused "--ranks 1,2: expected numbers of ranks from 2 to 1024" --ranks 1,2
 [ "$(nproc)" -ge 16 ] || refused "--ranks 2,1000: 1000 ranks on |the maximum is 64 for each processor" --ranks 2,1000
-refused "--transports threads|use shm, gloo or ucx" --transports threads
 refused "script nothing.lua not found" nothing.lua
 refused 'no transport "gloa"|there are: gloo, |did you mean "gloo"?' --transports shm,gloa
 refused 'no transport ""|there are: gloo, ' --transports ""

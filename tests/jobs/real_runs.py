@@ -96,7 +96,7 @@ def main():
     configurations = ALL if table else [one for one in ALL if one[0] in FEW]
     for _, sets in configurations:  # mistakes show before anything is measured
         runs.of_script("check", sets)
-    runs.call(["calibrate", "--threads", "1", "--transports", "shm,gloo,ucx" if table else "shm",
+    runs.call(["calibrate", "--threads", "1", "--transports", "shm,threads,gloo,ucx" if table else "shm",
                "--ranks", "2,4,8" if table else "2", "--seconds", str(seconds), "-o", "fit.json"])
     found = {name: sorted(of_name) for name, of_name in runs.interleaved(configurations, rounds, "runs").items()}
     middle = {name: of_name[len(of_name) // 2] for name, of_name in found.items()}

@@ -107,6 +107,9 @@ TEST_CASE("local costs: runs refit a table") {
     CHECK(fit.wires.at(0).time.seconds == 1e-5);  // a message that was timed stays
     CHECK(total_of(fit, "rest") == Approx((0.015 + 0.115) / 2));
     CHECK(refitted(nullptr, {run(2)}).wires.size() == 2);
+    CostTable calibrated = kept;
+    calibrated.wires.push_back({"shm", "all_reduce", 2, 1024, {1e-5, {}, {}, 7}, 1e-6});
+    CHECK(refitted(&calibrated, {run(2)}).wires.size() == 2);  // no 4096 bytes with the run's waits
     CHECK_THROWS_AS(refitted(&kept, {}), Error);
     // What is written is read back, and once more refitted.
     const CostTable again = parse_cost_table(cost_table_text(fit), "t.json");

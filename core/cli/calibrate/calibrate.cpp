@@ -39,12 +39,26 @@ struct Calibration {
         int64_t count;
     };
     std::vector<Ranks> wires;
+    std::set<int64_t> bytes;  ///< sizes of messages to measure; empty: those of --bytes, or the usual ones
 };
 
 std::vector<std::string> with_threads(const ScriptCommand& script, const CalibrateCommand& command) {
     std::vector<std::string> sets = script.sets;
     if (command.rank_threads > 0) sets.push_back(fmt::format("run.threads_per_rank={}", command.rank_threads));
     return sets;
+}
+
+/// Sizes of a plan's collectives and messages.
+std::set<int64_t> wire_bytes_of(const Plan& plan) {
+    std::set<int64_t> sizes;
+    for (const RankClass& c : plan.classes)
+        for (const Instruction& i : c.stream) {
+            int64_t bytes = 0;
+            if (i.axis != none)
+                for (const Operand& operand : i.operands) bytes = std::max(bytes, operand.type.bytes());
+            if (bytes > 0) sizes.insert(bytes);
+        }
+    return sizes;
 }
 
 void prepare_script(Calibration& all, const ScriptCommand& command) {
@@ -59,13 +73,13 @@ void prepare_script(Calibration& all, const ScriptCommand& command) {
     all.device = make_device(script.settings, script.config(), script.registry, script.job);
     all.cases = kernel_cases(compiled.train());
     all.pool_bytes = std::min(compiled.largest_arenas().both(), int64_t{256} << 20);
+    all.bytes = wire_bytes_of(compiled.train());
+    for (const int64_t bytes : usual_wire_bytes()) all.bytes.insert(bytes);
     for (const Axis& axis : all.settings.mesh.axes())
         if (axis.size > 1) all.wires.push_back({all.settings.transport_of(axis.name), axis.size});
 }
 
-bool joins_processes(const TransportFacts& facts) {
-    return !facts.same_process && std::ranges::count(facts.devices, "cpu") > 0;
-}
+bool joins_cpus(const TransportFacts& facts) { return std::ranges::count(facts.devices, "cpu") > 0; }
 
 std::optional<TransportFacts> facts_of(const Calibration& all, const std::string& transport) {
     Config config = all.script ? all.script->config() : all.config;
@@ -80,7 +94,7 @@ std::optional<TransportFacts> facts_of(const Calibration& all, const std::string
 
 bool can_measure(const Calibration& all, const std::string& transport) {
     const auto facts = facts_of(all, transport);
-    return facts && joins_processes(*facts);
+    return facts && joins_cpus(*facts);
 }
 
 void prepare_grid(Calibration& all, const ScriptCommand& script, const CalibrateCommand& command) {
@@ -154,8 +168,8 @@ void choose_wires(Calibration& all, const CalibrateCommand& command) {
     std::set<std::pair<std::string, int64_t>> seen;
     for (const Calibration::Ranks& wire : asked) {
         // A transport that cannot be loaded is reported later and not measured.
-        if (const auto facts = facts_of(all, wire.transport); facts && !joins_processes(*facts))
-            throw Error(fmt::format("--transports {}: it does not connect processes on CPUs; use shm, gloo or ucx",
+        if (const auto facts = facts_of(all, wire.transport); facts && !joins_cpus(*facts))
+            throw Error(fmt::format("--transports {}: it does not connect ranks on CPUs; use shm, gloo or ucx",
                                     wire.transport));
         if (wire.count > most_measured_ranks())
             throw Error(
@@ -193,13 +207,20 @@ void measure(Calibration& all, const ScriptCommand& script, const CalibrateComma
     };
     table.kernels = measure_kernels(*all.device, all.cases, bench, table.notes);
     all.device.reset();
+    const std::set<int64_t> bytes = command.bytes.empty() ? all.bytes : std::set<int64_t>{};
     for (const Calibration::Ranks& wire : all.wires) {
         line.show(fmt::format("{} between {} ranks", wire.transport, wire.count));
         WiresFound found =
-            find_wires(script, wire.transport, wire.count, wires_s / static_cast<double>(all.wires.size()));
+            find_wires(script, wire.transport, wire.count, bytes, wires_s / static_cast<double>(all.wires.size()));
         if (!found.why_not.empty())
             table.notes.push_back(fmt::format("transport {} between {} ranks is not measured: {}", wire.transport,
                                               wire.count, found.why_not));
+        // A message's time is that of the fewest ranks, which have the processors to themselves.
+        const auto fewer = [&](const Calibration::Ranks& other) {
+            return other.transport == wire.transport && other.count < wire.count;
+        };
+        if (std::ranges::any_of(all.wires, fewer))
+            std::erase_if(found.rows, [](const WireCost& row) { return row.op == "message"; });
         table.wires.insert(table.wires.end(), found.rows.begin(), found.rows.end());
     }
 }
@@ -229,8 +250,8 @@ int calibrate_command(const ScriptCommand& given, const CalibrateCommand& comman
     if (!command.wire.empty()) {
         std::error_code ignored;  // a script that cannot be inspected is not a run's folder
         const bool folder = std::filesystem::is_directory(script.script, ignored);
-        Config config = load_config(folder ? script.script + "/config.toml" : script.config, script.sets);
-        return wires_process(script, command, config);
+        const std::string file = folder ? script.script + "/config.toml" : script.config;
+        return wires_process(script, command, [&] { return load_config(file, script.sets); });
     }
     TableFiles files(command);
     Calibration all;

@@ -25,8 +25,8 @@ WireBench bench_of(const CalibrateCommand& command) {
     return bench;
 }
 
-int run_rank(const CalibrateCommand& command, Config& config, const Job& job) {
-    return measuring_rank(job, *meeting_by(config), [&](Rendezvous& rendezvous) {
+int run_rank(const CalibrateCommand& command, Config config, const Job& job, RendezvousBackend& meeting, bool threads) {
+    return measuring_rank(job, meeting, [&](Rendezvous& rendezvous) {
         const Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
         Registry registry;
         loader.load("device", "cpu", registry, {});
@@ -34,7 +34,8 @@ int run_rank(const CalibrateCommand& command, Config& config, const Job& job) {
         const auto transport = registry.transport(command.wire, {})(config.table("transport").table(command.wire));
         pin_rank(job, transport->contract());  // first, since the device counts processors
         const auto device = registry.device("cpu", {})(config.table("device").table("cpu"));
-        const WireBench bench = bench_of(command);
+        WireBench bench = bench_of(command);
+        bench.threads = threads;
         Memory arena = device->allocate(wire_bytes(bench, job.ranks), transport->contract().memory.front());
         Group group{"wires", "wires", {}, static_cast<int>(job.rank)};
         for (int64_t rank = 0; rank < job.ranks; ++rank) group.ranks.push_back(rank);
@@ -46,6 +47,11 @@ int run_rank(const CalibrateCommand& command, Config& config, const Job& job) {
         std::fflush(stdout);
         return 0;
     });
+}
+
+bool ranks_are_threads(const std::string& transport, Config& config) {
+    const Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
+    return loader.facts("transport", transport, {}).of_transport().same_process;
 }
 
 std::string first_error(const std::string& said) {
@@ -61,12 +67,20 @@ std::string first_error(const std::string& said) {
 
 }  // namespace
 
-int wires_process(const ScriptCommand& script, const CalibrateCommand& command, Config& config) {
+int wires_process(const ScriptCommand& script, const CalibrateCommand& command, const std::function<Config()>& read) {
+    Config config = read();
     const Job job = job_from_environment([&] { return launchers_by(config); });
     if (job.assigned) {
         if (!job.ours) throw Error("calibrate: start it without a launcher, since it starts its own ranks");
         watch_lifeline();
-        return run_rank(command, config, job);
+        return run_rank(command, config, job, *meeting_by(config), false);
+    }
+    if (ranks_are_threads(command.wire, config)) {
+        launch_threads("calibrate", command.wire_ranks, *meeting_by(config), job.silence, [&](const Job& rank) {
+            Config own = read();
+            run_rank(command, own, rank, *meeting_by(own), true);
+        });
+        return 0;
     }
     ScriptCommand hosts;
     hosts.script = "calibrate";
@@ -76,12 +90,14 @@ int wires_process(const ScriptCommand& script, const CalibrateCommand& command, 
     return launch_meeting(std::move(spec), 0, [] {});
 }
 
-WiresFound find_wires(const ScriptCommand& script, const std::string& transport, int64_t ranks, double seconds) {
+WiresFound find_wires(const ScriptCommand& script, const std::string& transport, int64_t ranks,
+                      const std::set<int64_t>& bytes, double seconds) {
     std::vector<std::string> arguments = script.arguments;
     arguments.front() = "/proc/self/exe";
     for (const std::string& more : {std::string("--wire"), transport, std::string("--wire-ranks"),
                                     std::to_string(ranks), std::string("--wire-seconds"), fmt::format("{}", seconds)})
         arguments.push_back(more);
+    for (const int64_t size : bytes) arguments.push_back(fmt::format("--bytes={}", size));
     constexpr double begin_and_end_s = 60;
     const auto limit = std::chrono::milliseconds(static_cast<int64_t>(1e3 * (4 * seconds + begin_and_end_s)));
     const ChildEnd end = run_child(arguments, limit);

@@ -1,5 +1,7 @@
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,9 +15,12 @@ struct WiresFound {
     std::vector<WireCost> rows;
     std::string why_not;  ///< why there are no rows; "" if there are rows
 };
-WiresFound find_wires(const ScriptCommand& script, const std::string& transport, int64_t ranks, double seconds);
+/// `bytes`: sizes to measure; empty: those of the command.
+WiresFound find_wires(const ScriptCommand& script, const std::string& transport, int64_t ranks,
+                      const std::set<int64_t>& bytes, double seconds);
 
-/// Runs the process that find_wires() starts, or a rank of it; rank 0 prints the costs. Returns the exit code.
-int wires_process(const ScriptCommand& script, const CalibrateCommand& command, Config& config);
+/// Runs the process that find_wires() starts, or a rank of it; rank 0 prints the costs. `read`: reads the
+/// configuration, once for each rank. Returns the exit code.
+int wires_process(const ScriptCommand& script, const CalibrateCommand& command, const std::function<Config()>& read);
 
 }  // namespace orrery

@@ -20,10 +20,11 @@ constexpr int blocks = 7;
 constexpr int64_t most_calls = 2000;  // max calls of a collective in one timed block
 constexpr const char* operations[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "message"};
 
-/// Processor seconds of this process with all its threads, since a transport may have threads.
-double processor_seconds() {
+/// Processor seconds of this member: of its process with all threads, since a transport may have threads, or of its
+/// thread.
+double processor_seconds(bool threads) {
     rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
+    getrusage(threads ? RUSAGE_THREAD : RUSAGE_SELF, &usage);
     const auto seconds = [](const timeval& t) {
         return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
     };
@@ -66,21 +67,18 @@ private:
         double seconds = 0, processor_s = 0;
     };
 
-    /// Times `calls` calls directly after a collective, so that all members begin together.
+    /// Times `calls` calls directly after another, so that all members begin together. Members that messages do not
+    /// concern wait at the rendezvous, where they use no processor.
     Timed timed(const std::string& op, int64_t count, int64_t calls) {
-        meet();
-        const double processor = processor_seconds();
+        if (op == "message" && me_ > 1) return {};
+        call(op == "message" ? op : "all_reduce", ranks_);
+        const double processor = processor_seconds(how_.threads);
         const auto begin = Clock::now();
         for (int64_t i = 0; i < calls; ++i) call(op, count);
         const double all = seconds_since(begin), n = static_cast<double>(calls);
-        Timed now{all / n, (processor_seconds() - processor) / n};
+        Timed now{all / n, (processor_seconds(how_.threads) - processor) / n};
         if (op == "message") now = {now.seconds / 2, now.processor_s / 2};
         return now;
-    }
-
-    void meet() {
-        const Tensor one{first_, DType::f32, {ranks_}};
-        comm_.all_reduce(one, one, ReduceOp::sum).wait();
     }
 
     void call(const std::string& op, int64_t count) {
@@ -90,7 +88,6 @@ private:
         if (op == "all_gather") return comm_.all_gather(share, whole).wait();
         if (op == "reduce_scatter") return comm_.reduce_scatter(whole, share, ReduceOp::max).wait();
         if (op == "all_to_all") return comm_.all_to_all(whole, other).wait();
-        if (me_ > 1) return;
         const auto send = [&] { return comm_.send(whole, 1 - me_, 0); };
         const auto receive = [&] { comm_.receive(other, 1 - me_, 0).wait(); };
         if (me_ == 1) receive();

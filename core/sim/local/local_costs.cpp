@@ -241,10 +241,10 @@ CostTable remeasured(const CostTable& kept, const CostTable& fresh) {
 
 CostTable refitted(const CostTable* kept, const std::vector<CostTable>& runs) {
     if (runs.empty()) throw Error("no run to take costs from");
-    std::set<std::string> timed;
+    std::set<std::pair<std::string, std::string>> timed;
     if (kept)
         for (const WireCost& row : kept->wires)
-            if (row.op == "message") timed.insert(row.transport);
+            if (row.processor_s) timed.emplace(row.transport, row.op);  // calibrated: no run measures processor time
     CostTable measured;
     double rest = 0;
     std::vector<CostTable> all;
@@ -257,8 +257,7 @@ CostTable refitted(const CostTable* kept, const std::vector<CostTable>& runs) {
         all.pop_back();
     }
     for (CostTable& plain : all) {
-        std::erase_if(plain.wires,
-                      [&](const WireCost& row) { return row.op == "message" && timed.count(row.transport) > 0; });
+        std::erase_if(plain.wires, [&](const WireCost& row) { return timed.count({row.transport, row.op}) > 0; });
         rest += total_of(plain, "rest") / static_cast<double>(runs.size());
         if (&plain == &all.front()) {
             measured = std::move(plain);

@@ -23,8 +23,9 @@ CostTable joined_costs(const std::vector<CostTable>& plain);
 CostTable remeasured(const CostTable& kept, const CostTable& fresh);
 
 /// Updates `kept`, a plain table or nullptr, with measurements of runs; rows in several runs get the mean of their
-/// samples. Messages of runs are used only if `kept` has none for that transport, since calibrated messages include no
-/// waits; communication of runs whose ranks shared processors only if nothing else has the transport.
+/// samples. Communication of runs is used only if `kept` has no calibrated row of that transport and op, since
+/// calibrated ones include no waits for other ranks; that of runs whose ranks shared processors only if nothing else
+/// has the transport.
 CostTable refitted(const CostTable* kept, const std::vector<CostTable>& runs);
 
 /// Returns the fact `name` of a cost table as a number; `otherwise` if the table has no such number above 0.

@@ -16,8 +16,9 @@ using Milliseconds = std::chrono::milliseconds;
 
 namespace {
 
-// A wait spins while the peer is likely to come soon, then yields the core, then sleeps.
-constexpr int spins = 2000;
+// A wait spins while the peer is likely to come soon, then yields the core all the time, then sleeps. It also yields
+// while it spins: where ranks share processors, the peer may need this one.
+constexpr int spins = 2000, spins_to_yield = 64;
 constexpr auto yield_for = std::chrono::microseconds(200);
 constexpr auto sleep_for = Milliseconds(2);
 constexpr int checks_every = 10;  // sleeps
@@ -80,6 +81,7 @@ void Control::wait_long(Counter& counter, uint32_t value, int member, const char
     for (int i = 0; i < spins; ++i) {
         if (reached()) return;
         relax();
+        if (i % spins_to_yield == spins_to_yield - 1) ::sched_yield();
     }
     const auto start = Clock::now();
     while (Clock::now() - start < yield_for) {

@@ -48,20 +48,45 @@ std::vector<std::string> rdma_ports() {
 
 Reach Reach::narrowed(bool local, const std::function<std::string()>& address) const {
     Reach reach = *this;
-    const bool chosen = !transports.empty() || std::getenv("UCX_TLS");
-    if (local && !chosen) reach.transports = "sm,self";
-    if ((local && !chosen) || !devices.empty() || std::getenv("UCX_NET_DEVICES")) return reach;
+    const bool shares_memory = local && named_transports().empty();
+    if (shares_memory) reach.transports = "sm,self";
+    if (shares_memory || !named_devices().empty()) return reach;
     reach.devices = interface_of(address());
     if (reach.devices.empty()) return reach;
     for (const std::string& port : rdma_ports()) reach.devices += "," + port;
     return reach;
 }
 
+bool Reach::over_tcp(bool same_host) const {
+    const std::vector<std::string> here{"sm", "shm", "posix", "sysv", "cma", "knem", "xpmem"};
+    const auto names = [](const std::string& list, const std::string& name) {
+        return ("," + list + ",").find("," + name + ",") != std::string::npos;
+    };
+    const std::string transports = named_transports(), devices = named_devices();
+    const auto named = [&](const std::string& name) { return names(transports, name); };
+    const bool all = transports.empty() || named("all");
+    if (same_host && (all || std::ranges::any_of(here, named))) return false;
+    // Of UCX's transports only TCP works without an RDMA port.
+    const std::vector<std::string> ports = rdma_ports();
+    return transports == "tcp" || transports == "tcp,self" || transports == "self,tcp" ||
+           std::ranges::none_of(ports,
+                                [&](const std::string& port) { return devices.empty() || names(devices, port); });
+}
+
+std::string Reach::named_transports() const {
+    const char* const variable = std::getenv("UCX_TLS");
+    return transports.empty() && variable ? variable : transports;
+}
+
+std::string Reach::named_devices() const {
+    const char* const variable = std::getenv("UCX_NET_DEVICES");
+    return devices.empty() && variable ? variable : devices;
+}
+
 std::string Reach::text() const {
-    const char *tls = std::getenv("UCX_TLS"), *net = std::getenv("UCX_NET_DEVICES");
-    const std::string named = !transports.empty() ? transports : tls ? tls : "all of UCX's transports";
-    const std::string on = !devices.empty() ? devices : net ? net : "";
-    return "over " + named + (on.empty() ? "" : " on " + on);
+    const std::string transports = named_transports(), devices = named_devices();
+    return "over " + (transports.empty() ? "all of UCX's transports" : transports) +
+           (devices.empty() ? "" : " on " + devices);
 }
 
 Place Place::here(const std::string& reached, std::string address) {

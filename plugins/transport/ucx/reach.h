@@ -16,8 +16,14 @@ struct Reach {
     /// members are `local`; else the network interface with this address, and all RDMA ports, which listen to no IP
     /// address.
     Reach narrowed(bool local, const std::function<std::string()>& address) const;
+    /// Whether UCX can reach a member by TCP alone. `same_host`: the member may share memory with this one.
+    bool over_tcp(bool same_host) const;
     /// "over posix,cma,self", for messages.
     std::string text() const;
+
+private:
+    std::string named_transports() const;  ///< those of the configuration or UCX_TLS; "" if all may be used
+    std::string named_devices() const;     ///< those of the configuration or UCX_NET_DEVICES; "" if all may be used
 };
 
 /// Where a member is, as it reports to the others.

@@ -4,6 +4,7 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 namespace orrery::ucx {
@@ -33,6 +34,8 @@ ucp_context_h open_context(const Reach& reach) {
     set("NET_DEVICES", reach.devices);
     // Without it UCX falls back from shared memory to TCP when dead peers are to be reported.
     set("MM_ERROR_HANDLING", "y");
+    if (!std::getenv("UCX_RNDV_SEND_NBR_THRESH"))
+        set("RNDV_SEND_NBR_THRESH", "inf");  // of sends with UCP_OP_ATTR_FLAG_FAST_CMPL alone
     ucp_params_t params{};
     params.field_mask = UCP_PARAM_FIELD_FEATURES;
     params.features = UCP_FEATURE_TAG | UCP_FEATURE_AM;
@@ -150,11 +153,13 @@ std::string Worker::address() const {
 
 void Worker::connect(std::vector<Place> places) {
     const std::lock_guard lock(mutex_);
+    const std::string host = places[static_cast<size_t>(group_.me)].host;
     for (size_t i = 0; i < places.size(); ++i) {
         peers_.push_back(std::make_unique<Peer>());
         Peer& peer = *peers_.back();
         peer.worker = this;
         peer.place = std::move(places[i]);
+        peer.eager = reach_.over_tcp(peer.place.host == host);
         if (static_cast<int>(i) == group_.me) continue;
         ucp_ep_params_t params{};
         params.field_mask =
@@ -180,6 +185,9 @@ uint64_t Worker::send(int peer, const void* data, int64_t bytes, uint64_t tag, b
         copy.assign(static_cast<const char*>(data), static_cast<const char*>(data) + bytes);
         data = copy.data();
     }
+    // Over TCP a rendezvous' answer waits for the data ahead of it, so that only one direction has data at a time. UCX
+    // ends the process when an eager send that waits for its receive loses its peer.
+    if (to.eager && !until_received) param.op_attr_mask |= UCP_OP_ATTR_FLAG_FAST_CMPL;
     const auto count = static_cast<size_t>(bytes);
     const ucs_status_ptr_t request = until_received ? ucp_tag_send_sync_nbx(to.endpoint, data, count, tag, &param)
                                                     : ucp_tag_send_nbx(to.endpoint, data, count, tag, &param);

@@ -36,6 +36,8 @@ public:
     std::string finish(uint64_t ticket);
     /// False while the transfer is in flight.
     bool ended(uint64_t ticket);
+    /// Why the group's transfers have ended; "" if they have not.
+    std::string given_up() const { return over() ? reason() : ""; }
     /// Ends every wait here and, by an active message, at the other members.
     void abort(const std::string& why);
 
@@ -47,6 +49,7 @@ private:
         std::string broken;  ///< UCX's error of the connection
         int copies = 0;      ///< copied sends in flight
         bool late = false;   ///< a wait for it has timed out
+        bool eager = false;  ///< whether sends go without asking for their receive
     };
     struct Transfer {
         ucs_status_ptr_t request = nullptr;
