@@ -65,8 +65,11 @@ public:
     FirstLook first(const ScriptCommand& script, int64_t) override {
         Forecast made = forecast(script, cluster_, how_);
         rate_of_ = made.prediction.rate_of;
+        notes_ = std::move(made.differences);
         return {std::move(made.compiled), std::move(made.options), made.microbatches};
     }
+
+    std::vector<std::string> notes() const override { return notes_; }
 
     void describe(SearchSpace& space) const override {
         space.memory_limit = most_memory(cluster_, space.ranks);
@@ -97,6 +100,7 @@ private:
     const SimulateCommand how_;
     const Cluster cluster_;
     std::string rate_of_;
+    std::vector<std::string> notes_;  ///< what other software does otherwise than the configured script
 };
 
 /// Simulates on this machine. Ranks share its memory and processors, so a rank's bytes are the mean over all ranks.

@@ -39,7 +39,7 @@ public:
     virtual Judged judge(const ScriptCommand& script, const std::string& mapping) const = 0;
     virtual std::string name() const = 0;
     virtual std::vector<std::string> facts() const = 0;
-    /// Notes about the costs of this machine, a line each. Call it after first().
+    /// Notes about costs of other machines or other software, a line each. Call it after first().
     virtual std::vector<std::string> notes() const { return {}; }
 };
 
