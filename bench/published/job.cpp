@@ -160,6 +160,8 @@ SoftwareProfile profile_of(const Job& job) {
     profile.gathers_8_bit = words.software.eight_bit_params;
     profile.reduces_bf16 = words.reduce_bf16;
     profile.all_reduces = words.software.all_reduces && words.zero > 0;
+    profile.recomputes_whole =
+        words.software.recomputes_whole && (job.recompute == "full" || job.recompute.starts_with("first"));
     profile.copies_parts = words.software.copies_parts && words.zero == 1 ? bucket_mib(words) << 20 : 0;
     profile.adds_apart = words.software.adds_apart;
     profile.cuts_all_params = words.zero > 0;
@@ -302,6 +304,7 @@ TpChunked software_plan(Plan plan, const Job& job) {
 std::string text_of_profile(const Job& job) {
     const SoftwareProfile m = profile_of(job);
     const std::string more = std::string(m.sends_in_pairs ? "\nsends in pairs" : "") +
+                             (m.recomputes_whole ? "\nrecomputes whole" : "") +
                              (m.copies_parts > 0 ? fmt::format("\ncopies parts {}", m.copies_parts) : "");
     return more + fmt::format(
                        "\nchunks {} late gradients {} params {} blocks {} f32 {} 8 bit {} bf16 {} whole {} cut {} "

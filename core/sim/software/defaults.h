@@ -40,6 +40,7 @@ struct SoftwareDefaults {
     bool casts_each_use = false;    ///< weights of 8-bit matrix products are cast in each micro-batch
     bool overlaps_gradients = false, overlaps_params = false;
     bool all_reduces = false;  ///< gradients are summed whole though states are split
+    bool recomputes_whole = false;  ///< recomputed blocks run to their end, though nothing reads their last products
     bool copies_parts = false;  ///< launches copy each data parallel rank's part of params and gradients
     bool stages_by_cost = false;  ///< stages of equal cost, that of the head included, not of equally many blocks
     bool adds_apart = false;   ///< launches of their own add gradients of micro-batches
