@@ -37,8 +37,8 @@ int64_t bucket_mib(const Words& words) {
     return words.zero < 3 && !words.reduce_bf16 ? 50 : 25;
 }
 
-/// Blocks of each stage where stages are of equal cost, in elements of the matrices that multiply: a stage ends with the
-/// first block that brings the sum beyond its part. Empty if a stage would have none.
+/// Blocks of each stage where stages are of equal cost, in elements of the matrices that multiply: a stage ends with
+/// the first block that brings the sum beyond its part. Empty if a stage would have none.
 std::string stage_blocks(const Job& job) {
     const Row& row = job.row;
     const int64_t stages = row.pp * job.chunks;
@@ -307,11 +307,11 @@ std::string text_of_profile(const Job& job) {
                              (m.recomputes_whole ? "\nrecomputes whole" : "") +
                              (m.copies_parts > 0 ? fmt::format("\ncopies parts {}", m.copies_parts) : "");
     return more + fmt::format(
-                       "\nchunks {} late gradients {} params {} blocks {} f32 {} 8 bit {} bf16 {} whole {} cut {} "
-                       "apart {} loss {}",
-                       job.words.chunks_tp, m.gradients_late, m.params_late, m.blocks_messages, m.gathers_f32,
-                       m.gathers_8_bit, m.reduces_bf16, m.all_reduces, m.cuts_all_params, m.adds_apart,
-                       static_cast<int>(job.words.software.loss));
+                      "\nchunks {} late gradients {} params {} blocks {} f32 {} 8 bit {} bf16 {} whole {} cut {} "
+                      "apart {} loss {}",
+                      job.words.chunks_tp, m.gradients_late, m.params_late, m.blocks_messages, m.gathers_f32,
+                      m.gathers_8_bit, m.reduces_bf16, m.all_reduces, m.cuts_all_params, m.adds_apart,
+                      static_cast<int>(job.words.software.loss));
 }
 
 int64_t peak_bytes(const Plan& plan, const Job& job) {

@@ -58,7 +58,8 @@ void insert_copies(RankClass& c, const std::vector<Copies>& copies) {
     const auto first_of = [&](int index) {  // index in the new stream of the instruction, or of its first copy
         if (index == static_cast<int>(now.size())) return static_cast<int>(stream.size());
         const Copies& before = copies[at(index)];
-        return now[at(index)] - (before.bytes > 0 ? static_cast<int>(before.count) : 0) - (before.again != none ? 1 : 0);
+        return now[at(index)] - (before.bytes > 0 ? static_cast<int>(before.count) : 0) -
+               (before.again != none ? 1 : 0);
     };
     if (repeats(c)) {
         const int from = c.repeat.from();
@@ -116,7 +117,9 @@ void add_gradients_apart(RankClass& c, bool bf16) {
 }
 
 void recompute_whole(RankClass& c, const Program& program) {
-    const auto block_of = [](const std::string& scope) { return scope.substr(0, scope.find('.', scope.find('.') + 1)); };
+    const auto block_of = [](const std::string& scope) {
+        return scope.substr(0, scope.find('.', scope.find('.') + 1));
+    };
     std::map<std::string, int> last;  // by block: the last product of its forward pass
     std::vector<Copies> copies(c.stream.size());
     for (int index = 0; index < static_cast<int>(c.stream.size()); ++index) {
@@ -143,7 +146,8 @@ void copy_parts(RankClass& c, const Mesh& mesh, const AxisFlags& data, int64_t j
     for (size_t index = 0; index < c.stream.size(); ++index) {
         const Instruction& i = c.stream[index];
         if (i.axis == none && parts > 0)
-            copies[index] = {std::max<int64_t>(1, 3 * std::exchange(bytes, 0) / parts), std::exchange(parts, 0), gathered};
+            copies[index] = {std::max<int64_t>(1, 3 * std::exchange(bytes, 0) / parts), std::exchange(parts, 0),
+                             gathered};
         if (i.axis == none || !data[at(i.axis)]) continue;
         const int64_t ranks = mesh.size(i.axis);
         for (size_t o = 1; o < i.operands.size() && i.opcode == Opcode::all_gather; o += 2)
