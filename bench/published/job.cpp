@@ -31,8 +31,8 @@ std::string experts_of(const Job& job) {
                               job.row.cp * (job.words.sequence ? job.row.tp : 1));
 }
 
-/// Blocks of each stage where stages are of equal cost, in elements of the matrices that multiply: a stage ends with the
-/// first block that brings the sum beyond its part. Empty if a stage would have none.
+/// Blocks of each stage where stages are of equal cost, in elements of the matrices that multiply: a stage ends with
+/// the first block that brings the sum beyond its part. Empty if a stage would have none.
 std::string stage_blocks(const Job& job) {
     const Row& row = job.row;
     const int64_t stages = row.pp * job.chunks;
@@ -93,6 +93,7 @@ Job job_with(const Row& row, const Words& words, int64_t micro_batch, int64_t ch
     if (job.heads % job.kv_heads != 0) job.kv_heads = job.heads;
     job.words.chunks = job.chunks;
     job.words.logits = job.vocab / row.tp;
+    job.words.recomputes_blocks = recompute == "full" || recompute.starts_with("first");
     job.toml = toml_of(job);
     return job;
 }
@@ -230,13 +231,14 @@ Plan plan_of(const Job& job, const std::string& script) {
 std::string text_of_profile(const Job& job) {
     const SoftwareProfile m = profile_of(job.words);
     const std::string more = std::string(m.sends_in_pairs ? "\nsends in pairs" : "") +
+                             (m.recomputes_whole ? "\nrecomputes whole" : "") +
                              (m.copies_parts > 0 ? fmt::format("\ncopies parts {}", m.copies_parts) : "");
     return more + fmt::format(
-                       "\nchunks {} late gradients {} params {} blocks {} f32 {} 8 bit {} bf16 {} whole {} cut {} "
-                       "apart {} loss {}",
-                       job.words.chunks_tp, m.gradients_late, m.params_late, m.blocks_messages, m.gathers_f32,
-                       m.gathers_8_bit, m.reduces_bf16, m.all_reduces, m.cuts_all_params, m.adds_apart,
-                       static_cast<int>(job.words.software.loss));
+                      "\nchunks {} late gradients {} params {} blocks {} f32 {} 8 bit {} bf16 {} whole {} cut {} "
+                      "apart {} loss {}",
+                      job.words.chunks_tp, m.gradients_late, m.params_late, m.blocks_messages, m.gathers_f32,
+                      m.gathers_8_bit, m.reduces_bf16, m.all_reduces, m.cuts_all_params, m.adds_apart,
+                      static_cast<int>(job.words.software.loss));
 }
 
 int64_t peak_bytes(const Plan& plan, const Job& job) {

@@ -41,9 +41,10 @@ Constants::Constants() : all_{
     measured("matrix.GB300-NVL72", "the same", 0.744),
     // 1,573 MiB with one tensor on an A100 (bigscience-workshop/bigscience: chronicles-prequel.md).
     measured("memory.context_gib", "GiB of a device that no tensor has", 1.54),
-    // Without a fit, `product.sustained` is what 697 sizes of matrices reach by the model of kernel_prices.cpp, over the
-    // largest: 0.95 on A100 PCIe, 0.66 on B200 (MooreThreads/SimuMax@4dcaae513b:configs/system), and `passes.separate`
-    // what the kernels of llm-foundry's block move (mosaicml/llm-foundry@8c8dd48f72:llmfoundry/models/layers/blocks.py).
+    // Without a fit, `product.sustained` is what 697 sizes of matrices reach by the model of kernel_prices.cpp, over
+    // the largest: 0.95 on A100 PCIe, 0.66 on B200 (MooreThreads/SimuMax@4dcaae513b:configs/system), and
+    // `passes.separate` what kernels of llm-foundry's block move (mosaicml/llm-foundry@8c8dd48f72:
+    // llmfoundry/models/layers/blocks.py).
     // Fitted to published_rows.csv and published_rows_2.csv (bench/published --fit).
     {"product.sustained", "part of that rate in a training run, with the clock under load", 0.8372, 0.7, 1, 0.80},
     {"memory.share", "part of the memory's rated bandwidth that a streaming kernel reaches", 0.9236, 0.80, 0.95, 0.85},

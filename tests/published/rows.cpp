@@ -202,6 +202,18 @@ TEST_CASE("published: what a row leaves open is guessed from few candidates", "[
     CHECK(jobs_of(row)[0].batches == Approx(0.75));
 }
 
+TEST_CASE("published: stages of equal cost count the head as blocks, where the software does", "[published]") {
+    Row row = row_of();
+    row.model = "llama-1b", row.layers = 16, row.embed = 2048, row.mlp = 8192, row.vocab = 131072;
+    row.dp = 4, row.pp = 2;
+    row.source = "huggingface/nanotron";
+    CHECK_THAT(jobs_of(row)[0].toml, Catch::Contains("stage_blocks = \"11,5\"\n"));  // the head is 4 blocks
+    row.source = "NVIDIA/Megatron-LM";
+    CHECK_THAT(jobs_of(row)[0].toml, !Catch::Contains("stage_blocks"));
+    row.source = "huggingface/nanotron", row.layers = 2;  // the second stage would have the head alone
+    CHECK_THAT(jobs_of(row)[0].toml, !Catch::Contains("stage_blocks"));
+}
+
 TEST_CASE("published: the numbers of experts are read of the notes, and no others", "[published]") {
     Row row = row_of("MoE 8 experts top2 ffn 32768 geglu; capacity factor 1.5; 16.25 experts of Model TFLOP/s/GPU 203");
     row.dp = 4, row.tp = 2, row.ep = 4;

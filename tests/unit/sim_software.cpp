@@ -202,6 +202,47 @@ TEST_CASE("software profile: gradients of micro-batches are added by launches of
     CHECK(seconds(apart) > seconds(plan));
 }
 
+TEST_CASE("software profile: parts of params and gradients are copied by a launch for each rank") {
+    SoftwareProfile profile;
+    profile.copies_parts = 4 << 20;
+    const Plan plan = with_profile(small(), profile);
+    const auto& stream = only(plan).stream;
+    REQUIRE(stream.size() == 6 + 2 + 2 + 4);
+    for (const size_t copy : {1, 2}) CHECK(stream[copy].operands[0].type.bytes() == 3 << 20);  // three of 2 MiB, halved
+    CHECK(stream[1].waits == std::vector<int>{0});
+    CHECK(stream[2].waits.empty());
+    CHECK(stream[3].waits == std::vector<int>{0});
+    for (const size_t copy : {8, 9, 10, 11}) CHECK(stream[copy].operands[0].type.bytes() == 2 << 20);
+    CHECK(stream[12].opcode == Opcode::reduce_scatter);
+    CHECK(stream[12].waits == std::vector<int>{11});
+    profile.copies_parts = 8 << 20;  // more than the gradients are
+    CHECK(only(with_profile(small(), profile)).stream.size() == 6 + 2 + 2);
+}
+
+TEST_CASE("software profile: a block that is recomputed runs its last product again") {
+    Program program;
+    program.ops.resize(2);
+    program.ops[0].scope = "layers.0.mlp.down", program.ops[1].scope = "layers.0.attention";
+    RankClass c;
+    c.kernels.resize(2);
+    c.kernels[0].op = "matmul", c.kernels[1].op = "attention";
+    const auto add = [&](int kernel, Fragment::Kind kind) {
+        Instruction i;
+        i.kernel = kernel, i.op = kernel, i.fragment = {kind, 0, 0};
+        c.stream.push_back(i);
+    };
+    add(1, Fragment::Kind::forward);
+    add(0, Fragment::Kind::forward);
+    add(1, Fragment::Kind::backward);
+    recompute_whole(c, program);
+    REQUIRE(c.stream.size() == 4);
+    CHECK(c.stream[2].kernel == 0);
+    CHECK(c.stream[2].fragment.kind == Fragment::Kind::backward);
+    c.stream.resize(2);  // nothing recomputed
+    recompute_whole(c, program);
+    CHECK(c.stream.size() == 2);
+}
+
 TEST_CASE("software profile: data parallelism and sums behind all fragments, in the order that they had") {
     const Plan plan = made(2);
     SoftwareProfile profile;

@@ -76,6 +76,7 @@ SoftwareDefaults software_defaults(const std::string& name, Config& file) {
     const Flags yes_no = {{"no", false}, {"yes", true}};
     made.splits_sequence = cells.word("sequence_parallel", Flags{{"no", false}, {"with_tp", true}});
     made.chunks_tp = cells.word("tp_overlap", Flags{{"none", false}, {"ring", true}});
+    made.recomputes_whole = cells.word("block_recompute", Flags{{"needed", false}, {"whole", true}});
     made.stages_by_cost = cells.word("stages", Flags{{"equal", false}, {"by_cost", true}});
     made.scatters_messages = cells.word("stage_messages", Flags{{"whole", false}, {"scattered", true}});
     const auto overlap = cells.word(

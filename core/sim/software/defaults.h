@@ -45,10 +45,11 @@ struct SoftwareDefaults {
     bool eight_bit_params = false;  ///< params are gathered in 8 bits where matrix products are
     bool casts_each_use = false;    ///< weights of 8-bit matrix products are cast in each micro-batch
     bool overlaps_gradients = false, overlaps_params = false;
-    bool all_reduces = false;  ///< gradients are summed whole though states are split
-    bool copies_parts = false;  ///< launches copy each data parallel rank's part of params and gradients
-    bool stages_by_cost = false;  ///< stages of equal cost, that of the head included, not of equally many blocks
-    bool adds_apart = false;   ///< launches of their own add gradients of micro-batches
+    bool all_reduces = false;       ///< gradients are summed whole though states are split
+    bool recomputes_whole = false;  ///< recomputed blocks run to their end, though nothing reads their last products
+    bool copies_parts = false;      ///< launches copy each data parallel rank's part of params and gradients
+    bool stages_by_cost = false;    ///< stages of equal cost, that of the head included, not of equally many blocks
+    bool adds_apart = false;        ///< launches of their own add gradients of micro-batches
     /// Elements of a message of flat gradients or params, at least so many for each rank of dp; 0: as large as a rank's
     /// (flat) or a unit's (not flat).
     int64_t message_elements = 0, message_elements_a_rank = 0;

@@ -29,8 +29,11 @@ struct SoftwareProfile {
     /// `update_hp_grads`); otherwise weight-gradient products accumulate (Megatron-LM's fused accumulation).
     bool adds_apart = false;
     bool cuts_all_params = false;  ///< states of params without a divisible dim are split, too, as in flat buffers
-    /// Params and gradients are sent as lists of each rank's parts, which launches of their own copy (nanotron's ZeRO-1).
-    /// In bytes of gradients of a message; 0: they are not.
+    /// Blocks that are recomputed run whole again, the last matrix product included (Megatron-LM's
+    /// `CheckpointFunction`).
+    bool recomputes_whole = false;
+    /// Params and gradients are sent as lists of each rank's parts, which launches of their own copy (nanotron's
+    /// ZeRO-1). In bytes of gradients of a message; 0: they are not.
     int64_t copies_parts = 0;
     /// Axes over which params and gradients are sent.
     std::vector<std::string> data = {"dp", "rep", "ep"};

@@ -52,6 +52,8 @@ SoftwareRun run_of(SoftwareDefaults software, const Plan& plan) {
     SoftwareRun run;
     run.software = std::move(software);
     const AxisFlags data = axes_named(plan.mesh, {"dp", "rep"}), tp = axes_named(plan.mesh, {"tp"});
+    for (const ScopeMark& mark : plan.program.scope_marks())
+        run.recomputes_blocks |= mark.recompute && mark.kinds.empty();
     for (const RankClass& c : plan.classes) {
         run.chunks = std::max(run.chunks, std::ssize(c.stages));
         for (const KernelSpec& spec : c.kernels)
@@ -82,6 +84,7 @@ SoftwareProfile profile_of(const SoftwareRun& run) {
     profile.gathers_8_bit = by.eight_bit_params;
     profile.reduces_bf16 = run.reduce_bf16;
     profile.all_reduces = by.all_reduces && run.zero > 0;
+    profile.recomputes_whole = by.recomputes_whole && run.recomputes_blocks;
     profile.copies_parts = by.copies_parts && run.zero == 1 ? bucket_mib(run) << 20 : 0;
     profile.adds_apart = by.adds_apart;
     profile.cuts_all_params = !by.planned && run.zero > 0;

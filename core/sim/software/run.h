@@ -13,12 +13,13 @@ namespace orrery {
 
 /// A job as a software runs it: what the software does by default, and what of the job that depends on.
 struct SoftwareRun {
-    SoftwareDefaults software;  ///< with what the job says instead
-    int zero = 0;               ///< ZeRO stage: what is split over data-parallel ranks
-    int64_t chunks = 1;         ///< stages of each rank of the pipeline
-    bool eight_bit = false;     ///< matrix products of linear layers are in 8 bits
-    bool sequence = false;      ///< tp also splits the sequence between blocks
-    int64_t logits = 0;         ///< columns of the logits on a rank; 0: unknown
+    SoftwareDefaults software;       ///< with what the job says instead
+    int zero = 0;                    ///< ZeRO stage: what is split over data-parallel ranks
+    int64_t chunks = 1;              ///< stages of each rank of the pipeline
+    bool eight_bit = false;          ///< matrix products of linear layers are in 8 bits
+    bool sequence = false;           ///< tp also splits the sequence between blocks
+    bool recomputes_blocks = false;  ///< the backward pass recomputes whole blocks
+    int64_t logits = 0;              ///< columns of the logits on a rank; 0: unknown
     // Set by settle():
     bool chunks_tp = false;    ///< collectives of tp run in chunks next to their matrix products
     bool scatters = false;     ///< ranks of tp send a part each of what a stage sends

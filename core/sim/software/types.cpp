@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cassert>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "ir/op.h"
@@ -25,10 +27,18 @@ int64_t bytes_of(const Instruction& i) {
 void insert_copies(RankClass& c, const std::vector<Copies>& copies) {
     std::vector<int> now;
     std::vector<Instruction> stream;
+    const bool launches = std::ranges::any_of(copies, [](const Copies& one) { return one.again != none; });
+    const std::vector<Instruction> original = launches ? c.stream : std::vector<Instruction>();
     for (int index = 0; index < static_cast<int>(c.stream.size()); ++index) {
         Instruction& i = c.stream[at(index)];
         for (int& wait : i.waits) wait = now[at(wait)];
         const Copies& wanted = copies[at(index)];
+        if (wanted.again != none) {
+            Instruction kernel = original[at(wanted.again)];
+            kernel.fragment = i.fragment;
+            kernel.waits.clear();
+            stream.push_back(std::move(kernel));
+        }
         for (int64_t n = 0; n < wanted.count && wanted.bytes > 0; ++n) {
             Instruction copy;
             copy.opcode = Opcode::copy;
@@ -47,7 +57,9 @@ void insert_copies(RankClass& c, const std::vector<Copies>& copies) {
     }
     const auto first_of = [&](int index) {  // index in the new stream of the instruction, or of its first copy
         if (index == static_cast<int>(now.size())) return static_cast<int>(stream.size());
-        return now[at(index)] - (copies[at(index)].bytes > 0 ? static_cast<int>(copies[at(index)].count) : 0);
+        const Copies& before = copies[at(index)];
+        return now[at(index)] - (before.bytes > 0 ? static_cast<int>(before.count) : 0) -
+               (before.again != none ? 1 : 0);
     };
     if (repeats(c)) {
         const int from = c.repeat.from();
@@ -104,6 +116,28 @@ void add_gradients_apart(RankClass& c, bool bf16) {
     insert_copies(c, sums);
 }
 
+void recompute_whole(RankClass& c, const Program& program) {
+    const auto block_of = [](const std::string& scope) {
+        return scope.substr(0, scope.find('.', scope.find('.') + 1));
+    };
+    std::map<std::string, int> last;  // by block: the last product of its forward pass
+    std::vector<Copies> copies(c.stream.size());
+    for (int index = 0; index < static_cast<int>(c.stream.size()); ++index) {
+        const Instruction& i = c.stream[at(index)];
+        if (i.opcode != Opcode::kernel || i.op == none || i.fragment.micro < 0) continue;
+        const KernelSpec& spec = c.kernels[at(i.kernel)];
+        const OpDef* def = find_op_def(spec.op);
+        if (!def || program.op(i.op).scope.find('.') == std::string::npos) continue;
+        const std::string block = block_of(program.op(i.op).scope);
+        if (i.fragment.kind == Fragment::Kind::forward) {
+            if (def->work == Work::product) last[block] = index;
+        } else if (def->work == Work::attention && last.count(block) > 0) {
+            copies[at(index)].again = last.at(block);
+        }
+    }
+    insert_copies(c, copies);
+}
+
 /// A gathered param is also joined before and taken apart after the message: three copies of its bytes.
 void copy_parts(RankClass& c, const Mesh& mesh, const AxisFlags& data, int64_t joined) {
     std::vector<Copies> copies(c.stream.size());
@@ -112,7 +146,8 @@ void copy_parts(RankClass& c, const Mesh& mesh, const AxisFlags& data, int64_t j
     for (size_t index = 0; index < c.stream.size(); ++index) {
         const Instruction& i = c.stream[index];
         if (i.axis == none && parts > 0)
-            copies[index] = {std::max<int64_t>(1, 3 * std::exchange(bytes, 0) / parts), std::exchange(parts, 0), gathered};
+            copies[index] = {std::max<int64_t>(1, 3 * std::exchange(bytes, 0) / parts), std::exchange(parts, 0),
+                             gathered};
         if (i.axis == none || !data[at(i.axis)]) continue;
         const int64_t ranks = mesh.size(i.axis);
         for (size_t o = 1; o < i.operands.size() && i.opcode == Opcode::all_gather; o += 2)
