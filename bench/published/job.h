@@ -30,8 +30,7 @@ Plan plan_of(const Job& job, const std::string& script);
 /// What of the words the plan depends on that the row's software would have made (with_software).
 std::string text_of_profile(const Job& job);
 
-/// Of the rank that takes most: its arenas, without what flat buffers would have split over dp and what sums of
-/// gradients in bf16 would save.
+/// Max over ranks of the bytes of tensors that the row's software holds at once (held_bytes).
 int64_t peak_bytes(const Plan& plan, const Job& job);
 /// What the ranks of the stage with the largest peak hold then: a line for each kind of value.
 std::string text_of_memory(const Plan& plan, const Job& job);

@@ -16,9 +16,8 @@ struct Prediction {
     bool fits = true, recomputes_all = false;
 };
 
-/// Of a row's jobs that fit the fastest, of those that recompute least, by core/sim/simulate; the smallest where none
-/// fits. Compiles all of them.
-/// Throws Error where the row is not to be expressed.
+/// The chosen job of a row by core/sim/simulate: it fits, recomputes least, then is fastest; if none fits, the
+/// smallest. Compiles all of them. Throws Error if no job can express the row.
 Prediction predict(const Row& row, const std::string& script, const Constants& constants);
 
 /// A job whose plan is made, ready to be priced again and again: for the fit.
@@ -44,8 +43,7 @@ bool concerns(const Prepared& prepared, const Constant& constant);
 std::vector<double> price(const Prepared& prepared, const Constants& constants);
 /// What simulate() says of the plan, times the job's batches.
 double step_seconds(const Prepared& prepared, const Constants& constants, std::vector<double>* slopes = nullptr);
-/// GiB that so many bytes of tensors need of a device. An allocator that has more for later gives it back before it
-/// fails.
+/// GiB of device memory that a run needs: tensors and context. What an allocator only caches it can free.
 double needed_gib(int64_t bytes, const Constants& constants);
 /// GiB of a published peak with so many bytes of tensors.
 double published_gib(int64_t bytes, SoftwareDefaults::Peak counts, const Constants& constants);

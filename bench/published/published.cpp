@@ -303,7 +303,8 @@ void explain(const std::vector<Asked>& all, const Options& options, const Consta
         for (size_t i = 0; i < std::min<size_t>(order.size(), 40); ++i)
             fmt::print("  {:7.4f} s {:8.0f} x {:9.1f} us  {}\n", seconds[order[i]] * paid[order[i]], paid[order[i]],
                        1e6 * seconds[order[i]], text_of(job.graph.prices[order[i]], job.mesh));
-        fmt::print("{:.2f} GiB, fullest in {}", p.peak_gib, text_of_memory(plan_of(job.job, options.script), job.job));
+        fmt::print("peak memory {:.2f} GiB, in {}", p.peak_gib,
+                   text_of_memory(plan_of(job.job, options.script), job.job));
     }
 }
 
@@ -391,8 +392,7 @@ std::string folds(const std::vector<const Asked*>& all) {
         whole.insert(whole.end(), ratios.begin(), ratios.end());
         tables += error_table(name, std::move(ratios));
     }
-    if (whole.empty())
-        throw Error("--folds: the rows are of one software, and none is left to fit to\n  name more files");
+    if (whole.empty()) throw Error("--folds needs rows of at least two kinds of software\n  name more files");
     return "# Measured over predicted step time of published runs: the 10th and the 90th percentile, by the software "
            "that ran them.\n# No constant of the predictions is fitted to rows of that software. Written by "
            "bench/published --folds --errors.\n" +

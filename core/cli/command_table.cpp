@@ -213,8 +213,8 @@ std::vector<Flag> place_flags(SimulateCommand& simulate) {
         Flag("--cluster-nodes", &simulate.cluster_nodes, "so many nodes, instead of what the file says",
              in_range(1, 1'000'000), {.needs = "--cluster"}),
         Flag("--software", &simulate.software,
-             "what runs the step: a name in configs/software, as megatron, nemo, torchtitan or deepspeed, or a .toml "
-             "file; orrery if left out",
+             "training software to predict: a name in configs/software, such as megatron, nemo, torchtitan or "
+             "deepspeed, or a path that ends in .toml; default orrery",
              {.needs = "--cluster"}),
         Flag("--tp-chunks", &simulate.tp_chunks,
              "what if collectives of tp ran in so many chunks beside their products; `run` cannot do that",

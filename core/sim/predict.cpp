@@ -140,7 +140,7 @@ std::string text(const Prediction& p, const std::string& title) {
                        p.several_kinds ? ", on average" : "");
     if (p.spread.rows > 0)
         out +=
-            fmt::format("            {} to {}: 10th to 90th percentile of {}, left out of the fit\n",
+            fmt::format("            {} to {}: p10 to p90 by the errors on {}, predicted by fits without them\n",
                         seconds_text(p.spread.low * p.step_s), seconds_text(p.spread.high * p.step_s), text(p.spread));
     out += fmt::format("time        computing {}", percent(p.computing));
     for (const auto& [axis, share] : p.exposed) out += fmt::format(", {} exposed {}", axis, percent(share));

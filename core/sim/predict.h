@@ -20,9 +20,9 @@ struct StepShares {
 /// Returns the shares of a simulated step. `step_s`: seconds of the whole step, including what `run` does not simulate.
 StepShares shares_of(const Simulated& run, const Mesh& mesh, double step_s);
 
-/// Measured over predicted step time of published training runs, each left out of the fit of the constants.
+/// Measured over predicted step time of published training runs, predicted by fits of the constants without them.
 struct StepSpread {
-    double low = 1, high = 1;  ///< the 10th and the 90th percentile
+    double low = 1, high = 1;  ///< p10 and p90
     int64_t rows = 0;          ///< number of these runs; 0: not known
     std::string software;      ///< they ran this software; "": any
 };

@@ -17,7 +17,7 @@ namespace {
 
 const std::vector<std::string> all_well;
 
-/// The backends, and again over TCP alone those that may use more.
+/// All backends, and those with a transports option again over TCP alone.
 std::vector<Backend> and_over_tcp(std::vector<Backend> all) {
     for (Backend& backend : with_option("transports", {std::string("tcp"), {}, false}))
         all.push_back(std::move(backend));

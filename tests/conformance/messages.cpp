@@ -60,8 +60,6 @@ TEST_CASE("messages arrive in order, of any size", "[messages]") {
     CHECK(outcome.failures == all_well);
 }
 
-// A rendezvous' answer would wait for the data ahead of it in the connection, so that one direction waits for the
-// other.
 TEST_CASE("over TCP alone the data of a collective does not wait for its receiver", "[messages]") {
     const std::vector<Backend> some = with_option("transports", {std::string("tcp"), {}, false});
     if (some.empty()) return;

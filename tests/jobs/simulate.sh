@@ -54,6 +54,7 @@ refused 2 "128 missing" simulate --set mesh.dp=64 --set train.sequences_per_step
 refused 2 "RANK:TIMES" simulate --slow 8:2
 refused 2 "RANK:TIMES" simulate --slow 1:0.5
 refused 2 "megatron_bridge, nanotron, nemo, orrery, simumax_megatron, torchtitan" simulate --software magic
+refused 2 "  name one of them, or give a path that ends in .toml" simulate --software magic
 refused 2 "unknown axis" simulate --mapping ep
 refused 2 "rank 0 needs " simulate --set script.layers=64 --set script.embed=16384 --set script.heads=128
 refused 2 "No such file" $orrery simulate $gpt --config small.toml --cluster nowhere.toml
@@ -105,24 +106,29 @@ for name in megatron nemo torchtitan deepspeed; do
     ! cmp -s <(value step_s $name.json) <(value step_s plain.json) || fail "$name runs as orrery does"
 done
 simulate --software nemo > said.txt || fail "no report of nemo"
-grep -q "^ .*: 10th to 90th percentile of [1-9][0-9]* published runs of nemo, left out of the fit" said.txt &&
+runs_of_nemo="[1-9][0-9]* published runs of nemo, predicted by fits without them"
+grep -q "^ .*: p10 to p90 by the errors on $runs_of_nemo\$" said.txt &&
     grep -q "^software    nemo" said.txt && grep -q "; the script does not (script.sequence)" said.txt ||
-    { cat said.txt; fail "nemo: no interval, or what the script does otherwise is not said"; }
-simulate | grep -q "percentile of [1-9][0-9]* published runs of other software" || fail "no interval of orrery"
+    { cat said.txt; fail "nemo: no interval, or no differences printed"; }
+simulate | grep -q "by the errors on [1-9][0-9]* published runs of other software" || fail "no interval of orrery"
 sed '/^\[launches\]/,/^value/s/queued/eager/' "$source_root/configs/software/orrery.toml" > own.toml
 simulate --software own.toml --json > own.json || fail "no forecast of a file of one's own"
 sed 's/^value = "queued"/value = "fast"/' "$source_root/configs/software/orrery.toml" > wrong.toml
 refused 2 'launches.value is "fast"' simulate --software wrong.toml
 grep -q "^orrery: wrong.toml:[1-9][0-9]*:" said.txt || { cat said.txt; fail "no place of the wrong value"; }
 refused 2 "--trace and --software cannot be combined" simulate --software nemo --trace away.json
+sed 's/clip = 1.0,/clip = 1.0 }, { precision = "fp8" /' $gpt > fp8.lua
+refused 2 'the script sets precision "fp8", which compiles orrery'"'s own 8-bit kernels" $orrery simulate fp8.lua \
+    --config small.toml --cluster "$clusters/h100.toml" --software nemo
 simulate --software nemo --set script.sequence=true --set 'train.precision="fp8"' --json > fp8.json ||
     fail "no forecast of nemo in 8 bits"
 python3 - << 'CHECK' || fail "JSON of other software"
 import json
 plain, nemo, own, fp8 = (json.load(open(name + ".json")) for name in ("plain", "nemo", "own", "fp8"))
 assert plain["software"] == {"name": "orrery", "differences": []}, plain["software"]
-assert plain["step_s_of"]["software"] is None and own["step_s_of"] == plain["step_s_of"], own["step_s_of"]
-assert nemo["step_s_of"]["software"] == "nemo" and 0 < nemo["step_s_of"]["published_runs"], nemo["step_s_of"]
+of_plain, of_nemo, of_own = (one["step_s_interval_from"] for one in (plain, nemo, own))
+assert of_plain["software"] is None and of_own == of_plain, of_own
+assert of_nemo["software"] == "nemo" and 0 < of_nemo["published_runs"], of_nemo
 assert nemo["step_s_low"] < nemo["step_s_high"], nemo
 assert len(nemo["software"]["differences"]) == 2 and len(fp8["software"]["differences"]) == 1, nemo["software"]
 assert own["software"]["name"] == "own" and own["step_s"] != plain["step_s"], own["software"]
@@ -182,9 +188,10 @@ plan() { $orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" -
 plan --jobs 1 -o plan.svg > plan.txt || fail "no plan"
 grep -q "has 79.6 GiB" plan.svg && [ "$(grep -c 'class="lead"' plan.svg)" -gt 1 ] ||
     fail "the plan's picture has no limit, or no numbers"
-plan --software nemo --keep zero,schedule,recompute,sequence,samples > nemo.txt || fail "no plan of nemo"
-grep -q "; software nemo" nemo.txt && grep -q "memory is that of the script's plan, whatever nemo takes" nemo.txt ||
-    { cat nemo.txt; fail "the plan does not say which software runs it"; }
+plan --software nemo --keep zero,schedule,recompute,sequence,samples -o nemo.svg > nemo.txt || fail "no plan of nemo"
+grep -q "software nemo" nemo.svg &&
+    grep -q "memory is predicted for the script's plan under orrery, not for nemo" nemo.txt ||
+    { cat nemo.txt; fail "the plan does not say which training software runs it"; }
 # How many are judged at the same time changes nothing, not even the order of equals.
 plan --jobs 3 > plan3.txt || fail "no plan in processes"
 diff <(sed 's/, [0-9.]* s$//' plan.txt) <(sed 's/, [0-9.]* s$//' plan3.txt) || fail "--jobs changes the plan"

@@ -139,7 +139,7 @@ std::string text_of(const std::optional<ExpertLoads>& loads, const SimulateComma
 Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const SimulateCommand& command) {
     const SoftwareDefaults named = software_named(command.software);
     ScriptCommand asked = given;
-    // Scales and casts of 8-bit matrix products are the software's, so the plan has these in 16 bits.
+    // Other software scales and casts by itself, so compile the plan in 16 bits and price its GEMMs in 8.
     const bool eight_bit = !named.planned && config_of(given).table("train").text("precision", "") == "fp8";
     if (eight_bit) asked.own_sets.push_back("train.precision=bf16");
     ScriptUse use{.scratch = ScriptUse::Scratch::elsewhere, .prints = false, .tells = !command.quick};
@@ -167,8 +167,8 @@ Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const Simu
     const DType compiled_in = script.experiment->recipe->precision;
     if (!named.planned && compiled_in == DType::f8e4m3)
         throw Error(
-            fmt::format("--software {}: the script itself asks for precision \"fp8\", with the kernels of "
-                        "`orrery run`\n  give train.precision in the configuration instead",
+            fmt::format("--software {}: the script sets precision \"fp8\", which compiles orrery's own 8-bit kernels\n"
+                        "  set train.precision = \"fp8\" in the configuration instead",
                         command.software));
     const DType precision = eight_bit ? DType::f8e4m3 : compiled_in;
     const SoftwareRun software = software_run(named, plan, cluster, mapping, precision);

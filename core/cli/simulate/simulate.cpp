@@ -99,8 +99,8 @@ Json as_json(const Forecast& made, const SimulateCommand& command, const Plan& p
     const StepSpread& spread = p.spread;
     json["step_s_low"] = spread.low * p.step_s;
     json["step_s_high"] = spread.high * p.step_s;
-    json["step_s_of"] = {{"published_runs", spread.rows}, {"software", nullptr}};
-    if (!spread.software.empty()) json["step_s_of"]["software"] = spread.software;
+    json["step_s_interval_from"] = {{"published_runs", spread.rows}, {"software", nullptr}};
+    if (!spread.software.empty()) json["step_s_interval_from"]["software"] = spread.software;
     json["software"] = {{"name", made.software}, {"differences", made.differences}};
     if (command.tp_chunks > 0)
         json["tp_chunks"] = {{"chunks", command.tp_chunks}, {"cut", made.cut}, {"of", made.cut_of}, {"runs", false}};

@@ -80,9 +80,12 @@ std::vector<SoftwareDefaults> all_software() {
 SoftwareDefaults software_named(const std::string& asked) {
     if (is_file(asked)) return read(asked);
     const std::vector<std::string> known = names();
+    const std::string guess = did_you_mean(asked, known);
     if (std::ranges::find(known, asked) == known.end())
-        throw Error(fmt::format("--software {}: unknown software\n  give a .toml file, or one of {}: {}{}", asked,
-                                (configs() / "software").string(), join(known, ", "), did_you_mean(asked, known)),
+        throw Error(fmt::format("--software {}: unknown software\n  found in {}: {}{}{}\n"
+                                "  name one of them, or give a path that ends in .toml",
+                                asked, (configs() / "software").string(), join(known, ", "),
+                                guess.empty() ? "" : "        ", guess),
                     Fault::usage);
     return read(configs() / "software" / (asked + ".toml"));
 }
@@ -123,7 +126,7 @@ std::vector<std::string> differences(const SoftwareRun& run, const Plan& plan, c
         lines.push_back(fmt::format("{} {}; the script {}", by.name, software, script));
     };
     if (plan.mesh.size("tp") > 1 && by.splits_sequence != run.sequence) {
-        const char* const chunks = by.chunks_tp ? " and has collectives of tp in chunks next to their GEMMs" : "";
+        const char* const chunks = by.chunks_tp ? " and overlaps chunks of tp's collectives with GEMMs" : "";
         if (run.sequence)
             add("does not split the sequence over tp", "does");
         else
@@ -134,18 +137,19 @@ std::vector<std::string> differences(const SoftwareRun& run, const Plan& plan, c
     const bool core =
         by.selective == SoftwareDefaults::Selective::core && recomputed && recomputed->work == Work::attention;
     if (!recompute.empty() && recompute != "none" && recompute != "all" && !core)
-        add("recomputes " + text_of(by.selective) + " where it is selective", "recomputes " + recompute);
-    if (!run.reduce_bf16 && option("reduce") == "bf16") add("sums gradients in f32", "in bf16 (script.reduce)");
+        add("recomputes " + text_of(by.selective) + " in selective recomputation", "recomputes " + recompute);
+    if (!run.reduce_bf16 && option("reduce") == "bf16")
+        add("sums gradients in f32", "sums them in bf16 (script.reduce)");
     if (!by.separate_attention && option("fused") == "false")
-        add("has attention in one kernel", "has ops of its own (script.fused)");
+        add("runs attention as one kernel", "runs it as separate ops (script.fused)");
     if (by.loss != SoftwareDefaults::Loss::fused && has_work(plan, Work::tiled_loss))
-        add("has the loss in kernels over all logits", "makes logits in tiles (script.loss_tile)");
+        add("computes the loss over all logits at once", "computes logits in tiles (script.loss_tile)");
     const std::set<std::string> known = {"pp", "dp", "rep", "ep", "cp", "tp"};
     for (const Axis& axis : plan.mesh.axes())
         if (axis.size > 1 && !axis.sequential && known.count(axis.name) == 0)
-            add("is described for axes pp, dp, rep, ep, cp and tp",
-                "also uses " + axis.name + ", priced as the plan sends");
-    lines.push_back("memory is that of the script's plan, whatever " + by.name + " takes");
+            add("has defaults only for axes pp, dp, rep, ep, cp and tp",
+                "also uses " + axis.name + ", which is priced as in the script's plan");
+    lines.push_back("memory is predicted for the script's plan under orrery, not for " + by.name);
     return lines;
 }
 

@@ -16,14 +16,14 @@ std::vector<SoftwareDefaults> all_software();
 /// Throws Error naming the files of configs/software, or at file:line.
 SoftwareDefaults software_named(const std::string& asked);
 
-/// Returns how far step times were from predictions for published runs of what --software names, by
-/// configs/software_errors.toml; if it has none, for all published runs.
+/// p10 and p90 of measured / predicted step time of that software's published runs; of all published runs if it has
+/// none. Throws Error at file:line of configs/software_errors.toml.
 StepSpread spread_of(const std::string& asked);
 
 /// A plan's job as the software runs it. `precision`: train.precision.
 SoftwareRun software_run(const SoftwareDefaults& software, const Plan& plan, const Cluster& cluster,
                          const Mapping& mapping, DType precision);
-/// What the software does otherwise than the plan, where the plan is priced as it is: a line each.
+/// Differences between the software and the priced plan, a line each.
 std::vector<std::string> differences(const SoftwareRun& run, const Plan& plan, const Host::Options& options);
 
 }  // namespace orrery

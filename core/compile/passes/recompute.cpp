@@ -90,7 +90,7 @@ private:
         return !marks_[region]->kinds.empty() || region_of(reader.forward) == region;
     }
 
-    /// Recomputes a value, after those of its inputs that a backward op reads as copies. Returns the copy.
+    /// Recomputes a value, after the inputs that must be recomputed too. Returns the copy.
     ValueId again(ValueId value) {
         if (const auto found = copies_.find(value); found != copies_.end()) return found->second;
         const OpId maker = from_.value(value).op;

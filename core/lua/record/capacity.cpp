@@ -16,7 +16,7 @@
 namespace orrery::lua {
 namespace {
 
-/// Programs are named by their capacities as printed.
+/// Whether two capacities print the same; programs are named by the printed value.
 bool same_name(double a, double b) { return fmt::format("{:g}", a) == fmt::format("{:g}", b); }
 
 /// Reads a list of numbers above 0, each larger than the one before.

@@ -67,8 +67,8 @@ private:
         double seconds = 0, processor_s = 0;
     };
 
-    /// Times `calls` calls directly after another, so that all members begin together. Members that messages do not
-    /// concern wait at the rendezvous, where they use no processor.
+    /// Times consecutive calls after one that synchronizes the members. Ranks that take no part in a message sleep at
+    /// the rendezvous.
     Timed timed(const std::string& op, int64_t count, int64_t calls) {
         if (op == "message" && me_ > 1) return {};
         call(op == "message" ? op : "all_reduce", ranks_);

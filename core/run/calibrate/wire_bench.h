@@ -13,7 +13,7 @@ struct WireBench {
     std::string transport;
     double budget_s = 10;  ///< wall time for all measurements
     std::vector<int64_t> bytes;
-    bool threads = false;  ///< members are threads of one process, each of which uses its thread's processor time
+    bool threads = false;                     ///< members are threads of one process: count processor time by thread
     std::chrono::milliseconds limit{60'000};  ///< max wait for another member
 };
 

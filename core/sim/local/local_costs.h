@@ -23,9 +23,8 @@ CostTable joined_costs(const std::vector<CostTable>& plain);
 CostTable remeasured(const CostTable& kept, const CostTable& fresh);
 
 /// Updates `kept`, a plain table or nullptr, with measurements of runs; rows in several runs get the mean of their
-/// samples. Communication of runs is used only if `kept` has no calibrated row of that transport and op, since
-/// calibrated ones include no waits for other ranks; that of runs whose ranks shared processors only if nothing else
-/// has the transport.
+/// samples. Runs' communication is used only for transports and ops without calibrated rows, because it includes waits
+/// for other ranks; that of runs whose ranks shared processors only if nothing else has the transport.
 CostTable refitted(const CostTable* kept, const std::vector<CostTable>& runs);
 
 /// Returns the fact `name` of a cost table as a number; `otherwise` if the table has no such number above 0.

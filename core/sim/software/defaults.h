@@ -8,7 +8,7 @@
 
 namespace orrery {
 
-/// What a training software does unless a run says otherwise: a file of configs/software (its README.md explains the
+/// What training software does unless a run says otherwise: a file of configs/software (its README.md explains the
 /// keys).
 struct SoftwareDefaults {
     /// What "selective" recomputation is: the core of attention, cheap ops and every second matrix product, or every
@@ -20,10 +20,9 @@ struct SoftwareDefaults {
     /// Type of gradients as they are summed over data axes.
     enum class Gradients : uint8_t { f32, bits_16, f32_of_bf16 };
     enum class Launches : uint8_t { eager, queued };
-    /// What of gradients stays in memory: a buffer of all local ones in the type that they are summed in, in 16 bits,
-    /// or in f32 with the 16 bits that they are made in; or each rank's part alone.
+    /// Which gradients stay in memory for the whole step.
     enum class HeldGradients : uint8_t { as_summed, bits_16, f32_and_16_bits, sharded };
-    /// What a published peak counts: bytes of tensors, what the allocator has, or what the device has given away.
+    /// What published peaks count.
     enum class Peak : uint8_t { allocated, reserved, device };
 
     std::string name;  ///< of the file, without .toml
@@ -57,9 +56,7 @@ struct SoftwareDefaults {
     HeldGradients held_gradients = HeldGradients::as_summed;
     bool gathers_again = false;  ///< GEMMs' inputs that tp gathers are gathered again in the backward pass, not kept
     Peak peak = Peak::reserved;
-    /// Tensors are where a plan of this project places them. Otherwise an allocator places them: memory of messages in
-    /// flight is not reused, tensors are laid out as collectives send them, sums over other axes than data's run once a
-    /// step, and states are split whatever their shapes are.
+    /// Memory is placed as in Orrery's plan, not by an allocator ([tensors]).
     bool planned = false;
 };
 

@@ -13,9 +13,9 @@
 namespace orrery {
 namespace {
 
-/// Bytes of a logit where the loss is no single kernel: in 16 bits, in f32, its softmax or the logarithm of that in
-/// f32, and a gradient on its way from one to the other.
-constexpr double logit_bytes = 12;
+/// Bytes of a logit where the loss is several kernels: in 16 bits, in f32, its softmax or the logarithm of that in f32,
+/// and its gradient in 16 bits.
+constexpr double logit_bytes = 2 + 4 + 4 + 2;
 
 class Held {
 public:
@@ -116,7 +116,7 @@ private:
         return ranks;
     }
 
-    /// The param of which a value is a cast, a part or what a collective made; none if it is of no param.
+    /// The param that a value is a cast, view or gathered copy of; none if there is none.
     ValueId param_of(ValueId id) const {
         while (id != none && p_.value(id).role != Role::param) {
             const OpId maker = p_.value(id).op;
@@ -137,7 +137,7 @@ private:
         return bytes * activation(b);
     }
 
-    /// FSDP has the whole params of the units at work, and casts nothing before it gathers.
+    /// FSDP holds whole params only of the units that it is computing, and casts nothing before it gathers.
     double gathered_param(const Buffer& b) const {
         const Op& maker = p_.op(p_.value(b.value).op);
         const bool gathered = communicates(op_def(maker.kind));
@@ -145,7 +145,7 @@ private:
         return how_.software.f32_params ? 3 : 1;  // in f32, and as autocast makes them
     }
 
-    /// Made in a forward pass and read in a backward pass.
+    /// Saved for a backward pass.
     bool kept(const Buffer& b) const {
         const auto phase = [&](int index) {
             const OpId op = c_.stream[static_cast<size_t>(index)].op;
@@ -179,7 +179,8 @@ private:
         return false;
     }
 
-    /// What a copy in 8 bits for the weights' gradient adds to 16 bits, which go if nothing else reads them.
+    /// Relative change in size from an 8-bit copy saved for the weight gradient; the 16-bit value is freed if nothing
+    /// else reads it.
     double eight_bit_copy(ValueId id) const {
         bool weights = false, others = false;
         for (const Op* reader : backward_[id]) {
@@ -190,7 +191,7 @@ private:
         return !weights ? 0 : others ? 0.5 : -0.5;
     }
 
-    /// A gate: PyTorch also keeps what it multiplies, made of one of the two inputs.
+    /// Whether the op is a gate (product of two activations), of which PyTorch also saves the activated input.
     bool multiplies_two(const Op& op, const OpDef& def) const {
         if (op.inputs.size() != 2 || multiplies(def.work) || is_sum(def) || op.outputs.size() != 1) return false;
         if (p_.value(op.inputs[0]).type != p_.value(op.inputs[1]).type) return false;
@@ -200,7 +201,7 @@ private:
         });
     }
 
-    /// By pool of frames: what a frame holds in the software over what it holds in the plan, where it is fullest.
+    /// For each pool of frames: max bytes of a frame in the software, over that in the plan.
     std::vector<double> scale_of_pools() const {
         std::map<int, std::vector<Alive>> own, plans;  // by kind of frame
         for (const Buffer& b : c_.buffers) {

@@ -8,7 +8,7 @@
 
 namespace orrery {
 
-/// What a run decides of what a training software holds in memory.
+/// How a run uses memory, where it depends on the job.
 struct HeldOptions {
     SoftwareDefaults software;
     AxisId tp = none;
@@ -20,9 +20,9 @@ struct HeldOptions {
     bool bf16_gradients = false;  ///< gradients are summed in 16 bits
 };
 
-/// The bytes of tensors that a rank of the class has at most at one time where that software runs the plan: states as
-/// the plan splits them, params and gradients in the software's buffers, and the plan's activations as the software
-/// keeps them. `kinds`, if given: adds a line for each kind of value, largest first.
+/// Max bytes of tensors that a rank of class `c` holds at once when the software runs the plan. States are split as in
+/// the plan, params and gradients are in the software's buffers, activations are those that it saves. `kinds`: if
+/// given, gets a line for each kind of value, largest first (at most 16).
 int64_t held_bytes(const Plan& plan, const RankClass& c, const HeldOptions& options, std::string* kinds = nullptr);
 
 }  // namespace orrery

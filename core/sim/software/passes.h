@@ -43,14 +43,14 @@ void gather_8_bit(RankClass& c, const AxisFlags& data);
 struct Copies {
     int64_t bytes = 0, count = 1;
     int after = none;
-    int again = none;  ///< index of a kernel to launch again, instead of copies
+    int relaunch = none;  ///< index of a kernel to launch again, instead of copies
 };
 /// Inserts copies and kernels before each instruction. Communication that has some waits for the last.
 void insert_copies(RankClass& c, const std::vector<Copies>& copies);
-/// Launches the last matrix product of each block of which attention is recomputed again, too, though nothing reads it.
+/// In each block whose attention is recomputed, also launches the block's last GEMM again, although nothing reads it.
 void recompute_whole(RankClass& c, const Program& program);
-/// Copies each rank's part of each param that is gathered over an axis of `data` by a launch of its own, and each
-/// rank's part of every `joined` bytes of gradients by two.
+/// Adds a copy for each rank's part of each param gathered over `data`, and two for each rank's part of every `joined`
+/// bytes of gradients.
 void copy_parts(RankClass& c, const Mesh& mesh, const AxisFlags& data, int64_t joined);
 /// Makes weight gradients of each micro-batch bf16; separate launches add them to their sum, in bf16 or f32.
 void add_gradients_apart(RankClass& c, bool bf16);

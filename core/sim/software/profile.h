@@ -32,8 +32,8 @@ struct SoftwareProfile {
     /// Blocks that are recomputed run whole again, the last matrix product included (Megatron-LM's
     /// `CheckpointFunction`).
     bool recomputes_whole = false;
-    /// Params and gradients are sent as lists of each rank's parts, which launches of their own copy (nanotron's
-    /// ZeRO-1). In bytes of gradients of a message; 0: they are not.
+    /// Params and gradients are sent as lists of each rank's parts, which separate launches copy (nanotron's ZeRO-1).
+    /// Bytes of gradients in a message; 0: parts are not copied.
     int64_t copies_parts = 0;
     /// Axes over which params and gradients are sent.
     std::vector<std::string> data = {"dp", "rep", "ep"};

@@ -11,7 +11,7 @@
 
 namespace orrery {
 
-/// A job as a software runs it: what the software does by default, and what of the job that depends on.
+/// A job as training software runs it: the software's defaults, and the facts of the job that they depend on.
 struct SoftwareRun {
     SoftwareDefaults software;       ///< with what the job says instead
     int zero = 0;                    ///< ZeRO stage: what is split over data-parallel ranks
@@ -33,26 +33,26 @@ struct SoftwareJob {
     bool experts = false;    ///< layers are mixtures of experts
     bool f16 = false;        ///< matrix products are in f16
 };
-/// Sets what the software does in this job.
+/// Sets the fields below "Set by settle()", and clears 8-bit defaults in a job without 8-bit GEMMs.
 void settle(SoftwareRun& run, const SoftwareJob& job);
 
 /// Reads from a plan what a SoftwareRun depends on: `zero`, `chunks`, `sequence` and `logits`.
 SoftwareRun run_of(SoftwareDefaults software, const Plan& plan);
 
-/// MiB of a message of gradients at most. Those of units are PyTorch's 25 MiB, of 16-bit gradients that may be sent in
-/// f32.
+/// Max MiB of a gradient message: 160 in flat buffers; else PyTorch's 25 MiB of 16-bit gradients, 50 if they are sent
+/// in f32 (below ZeRO-3).
 int64_t bucket_mib(const SoftwareRun& run);
+/// The plan changes that with_software() makes.
 SoftwareProfile profile_of(const SoftwareRun& run);
 /// Changes a plan to what the software would run, only for prices. `tp_chunks`: chunks of tp's collectives whatever the
 /// software does; 0: as the software.
 TpChunked with_software(Plan plan, const SoftwareRun& run, int64_t tp_chunks = 0);
 
-/// Which constant of launch_s, passes and attention a software has.
+/// Suffixes of the constants launch_s.*, passes.* and attention.* for the software.
 std::string launches_of(const SoftwareDefaults& software);
 std::string elementwise_of(const SoftwareDefaults& software);
 std::string attention_of(const SoftwareDefaults& software);
-/// How the software runs the kernels of a plan. 8-bit matrix products are kernels of a planned software's plan; the
-/// plan of any other has them in 16 bits.
+/// Kernel prices. Orrery's own plan already has 8-bit GEMMs; for other software its 16-bit GEMMs are priced in 8 bits.
 KernelSoftware kernels_of(const SoftwareRun& run, const Constants& constants);
 /// Whether a kernel only rearranges a tensor, which costs nothing where tensors are allocated as messages need them.
 bool lays_out(const KernelSpec& spec);

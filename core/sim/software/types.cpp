@@ -27,14 +27,14 @@ int64_t bytes_of(const Instruction& i) {
 void insert_copies(RankClass& c, const std::vector<Copies>& copies) {
     std::vector<int> now;
     std::vector<Instruction> stream;
-    const bool launches = std::ranges::any_of(copies, [](const Copies& one) { return one.again != none; });
+    const bool launches = std::ranges::any_of(copies, [](const Copies& one) { return one.relaunch != none; });
     const std::vector<Instruction> original = launches ? c.stream : std::vector<Instruction>();
     for (int index = 0; index < static_cast<int>(c.stream.size()); ++index) {
         Instruction& i = c.stream[at(index)];
         for (int& wait : i.waits) wait = now[at(wait)];
         const Copies& wanted = copies[at(index)];
-        if (wanted.again != none) {
-            Instruction kernel = original[at(wanted.again)];
+        if (wanted.relaunch != none) {
+            Instruction kernel = original[at(wanted.relaunch)];
             kernel.fragment = i.fragment;
             kernel.waits.clear();
             stream.push_back(std::move(kernel));
@@ -59,7 +59,7 @@ void insert_copies(RankClass& c, const std::vector<Copies>& copies) {
         if (index == static_cast<int>(now.size())) return static_cast<int>(stream.size());
         const Copies& before = copies[at(index)];
         return now[at(index)] - (before.bytes > 0 ? static_cast<int>(before.count) : 0) -
-               (before.again != none ? 1 : 0);
+               (before.relaunch != none ? 1 : 0);
     };
     if (repeats(c)) {
         const int from = c.repeat.from();
@@ -132,7 +132,7 @@ void recompute_whole(RankClass& c, const Program& program) {
         if (i.fragment.kind == Fragment::Kind::forward) {
             if (def->work == Work::product) last[block] = index;
         } else if (def->work == Work::attention && last.count(block) > 0) {
-            copies[at(index)].again = last.at(block);
+            copies[at(index)].relaunch = last.at(block);
         }
     }
     insert_copies(c, copies);

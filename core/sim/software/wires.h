@@ -7,13 +7,14 @@
 
 namespace orrery {
 
-/// The collectives and messages of a plan as a software sends them (see Prices): where it keeps gradients and params in
-/// flat buffers, as parts of its messages; where it scatters what a stage sends, a part by each rank of tp.
+/// The collectives and messages of a plan as training software sends them (see Prices): as parts of its messages where
+/// it has flat buffers of gradients and params; where it scatters what a stage sends, a part by each rank of tp.
 class SoftwareWires {
 public:
     /// Keeps references to all arguments.
     SoftwareWires(const SoftwareRun& run, const Mesh& mesh, ClusterWires& wires);
 
+    /// Demand of one collective or message; `bytes` are those of the plan.
     Demand collective(Opcode opcode, AxisId axis, int64_t bytes, const std::vector<int64_t>& group,
                       const std::vector<int64_t>& alike);
     Demand message(AxisId axis, int64_t bytes, int64_t from, int64_t to, const std::vector<int64_t>& alike);

@@ -16,8 +16,7 @@ using Milliseconds = std::chrono::milliseconds;
 
 namespace {
 
-// A wait spins while the peer is likely to come soon, then yields the core all the time, then sleeps. It also yields
-// while it spins: where ranks share processors, the peer may need this one.
+// README.md describes a wait.
 constexpr int spins = 2000, spins_to_yield = 64;
 constexpr auto yield_for = std::chrono::microseconds(200);
 constexpr auto sleep_for = Milliseconds(2);

@@ -58,14 +58,14 @@ Reach Reach::narrowed(bool local, const std::function<std::string()>& address) c
 }
 
 bool Reach::over_tcp(bool same_host) const {
-    const std::vector<std::string> here{"sm", "shm", "posix", "sysv", "cma", "knem", "xpmem"};
+    const std::vector<std::string> shared_memory{"sm", "shm", "posix", "sysv", "cma", "knem", "xpmem"};
     const auto names = [](const std::string& list, const std::string& name) {
         return ("," + list + ",").find("," + name + ",") != std::string::npos;
     };
     const std::string transports = named_transports(), devices = named_devices();
     const auto named = [&](const std::string& name) { return names(transports, name); };
     const bool all = transports.empty() || named("all");
-    if (same_host && (all || std::ranges::any_of(here, named))) return false;
+    if (same_host && (all || std::ranges::any_of(shared_memory, named))) return false;
     // Of UCX's transports only TCP works without an RDMA port.
     const std::vector<std::string> ports = rdma_ports();
     return transports == "tcp" || transports == "tcp,self" || transports == "self,tcp" ||

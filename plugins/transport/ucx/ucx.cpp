@@ -33,7 +33,7 @@ public:
 
 protected:
     uint64_t start_send(int peer, const void* data, int64_t bytes, uint64_t channel) override {
-        // What this member sends after an abort would complete another's collective.
+        // Data sent after an abort could complete another member's collective.
         if (const std::string why = worker_.given_up(); !why.empty()) throw Error(what() + ": " + why, Fault::peer);
         return worker_.send(peer, data, bytes, tag(group().me, bytes, channel), false);
     }
@@ -131,8 +131,7 @@ void add(Registry& registry) {
     // UCX would handle crash signals and print errors of lost peers; both are the program's task.
     for (const int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) ucs_debug_disable_signal(signal);
     // By default UCX connects over TCP inside ucp_ep_create, as long as the system tries, even when a rank is lost.
-    // And it cuts what goes over TCP without rendezvous into 8 KiB, which takes up to twice the processor time.
-    // ucp_config_modify does not reach these settings.
+    // ucp_config_modify does not reach this setting, nor the segment size (README.md).
     [[maybe_unused]] static const int once =
         ::setenv("UCX_TCP_CONN_NB", "y", 0) + ::setenv("UCX_TCP_TX_SEG_SIZE", "64k", 0);
     if (!std::getenv("UCX_LOG_LEVEL")) ucs_global_opts_set_value("LOG_LEVEL", "fatal");

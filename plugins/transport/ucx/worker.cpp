@@ -35,7 +35,7 @@ ucp_context_h open_context(const Reach& reach) {
     // Without it UCX falls back from shared memory to TCP when dead peers are to be reported.
     set("MM_ERROR_HANDLING", "y");
     if (!std::getenv("UCX_RNDV_SEND_NBR_THRESH"))
-        set("RNDV_SEND_NBR_THRESH", "inf");  // of sends with UCP_OP_ATTR_FLAG_FAST_CMPL alone
+        set("RNDV_SEND_NBR_THRESH", "inf");  // applies only to sends with UCP_OP_ATTR_FLAG_FAST_CMPL
     ucp_params_t params{};
     params.field_mask = UCP_PARAM_FIELD_FEATURES;
     params.features = UCP_FEATURE_TAG | UCP_FEATURE_AM;
@@ -185,8 +185,7 @@ uint64_t Worker::send(int peer, const void* data, int64_t bytes, uint64_t tag, b
         copy.assign(static_cast<const char*>(data), static_cast<const char*>(data) + bytes);
         data = copy.data();
     }
-    // Over TCP a rendezvous' answer waits for the data ahead of it, so that only one direction has data at a time. UCX
-    // ends the process when an eager send that waits for its receive loses its peer.
+    // README.md says why sends of collectives are eager and others are not.
     if (to.eager && !until_received) param.op_attr_mask |= UCP_OP_ATTR_FLAG_FAST_CMPL;
     const auto count = static_cast<size_t>(bytes);
     const ucs_status_ptr_t request = until_received ? ucp_tag_send_sync_nbx(to.endpoint, data, count, tag, &param)

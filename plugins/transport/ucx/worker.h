@@ -49,7 +49,7 @@ private:
         std::string broken;  ///< UCX's error of the connection
         int copies = 0;      ///< copied sends in flight
         bool late = false;   ///< a wait for it has timed out
-        bool eager = false;  ///< whether sends go without asking for their receive
+        bool eager = false;  ///< collectives' sends do not wait for the receive to be posted
     };
     struct Transfer {
         ucs_status_ptr_t request = nullptr;
