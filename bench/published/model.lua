@@ -97,7 +97,8 @@ local function recomputed()
         scopes[#scopes + 1] = ("layers.%d.%s"):format(i, part)
       end
     end
-    return { { scopes = scopes, kinds = { "matmul" } }, { kinds = { opt.norm, "rope", "swiglu", "gelu", "relu", "square", "add" } } }
+    local cheap = { opt.norm, "rope", "swiglu", "gelu", "relu", "square", "add" }
+    return { { scopes = scopes, kinds = { "matmul" } }, { kinds = cheap } }
   end
   local n = math.tointeger(count)
   for i = 0, opt.layers - 1 do
