@@ -127,7 +127,7 @@ Prediction predict(const Compiled& compiled, const Simulated& run, const Cluster
 }
 
 std::string text(const StepSpread& spread) {
-    const std::string of = spread.software.empty() ? "other software" : spread.software;
+    const std::string of = spread.software.empty() ? "all software" : spread.software;
     return fmt::format("{} of {}", plural(spread.rows, "published run"), of);
 }
 

@@ -89,7 +89,7 @@ SoftwareDefaults software_named(const std::string& asked) {
 
 StepSpread spread_of(const std::string& asked) {
     Config file = load_toml(configs() / "software_errors.toml");
-    const bool known = !is_file(asked) && file.has(asked);
+    const bool known = !is_file(asked) && file.has(asked) && file.table(asked).require_integer("rows") >= fewest_runs;
     Config& row = file.table(known ? asked : "all");
     StepSpread spread;
     spread.low = row.number("p10", 0);

@@ -16,8 +16,10 @@ std::vector<SoftwareDefaults> all_software();
 /// Throws Error naming the files of configs/software, or at file:line.
 SoftwareDefaults software_named(const std::string& asked);
 
+/// Fewer published runs give no percentiles of their own.
+constexpr int64_t fewest_runs = 8;
 /// Returns how far step times were from predictions for published runs of what --software names, by
-/// configs/software_errors.toml; if it has none, for all published runs.
+/// configs/software_errors.toml; if there are fewer than `fewest_runs`, for all published runs.
 StepSpread spread_of(const std::string& asked);
 
 /// A plan's job as the software runs it. `precision`: train.precision.
