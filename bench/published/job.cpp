@@ -230,9 +230,10 @@ Plan plan_of(const Job& job, const std::string& script) {
 
 std::string text_of_profile(const Job& job) {
     const SoftwareProfile m = profile_of(job.words);
-    const std::string more = std::string(m.sends_in_pairs ? "\nsends in pairs" : "") +
-                             (m.recomputes_whole ? "\nrecomputes whole" : "") +
-                             (m.copies_parts > 0 ? fmt::format("\ncopies parts {}", m.copies_parts) : "");
+    const std::string more =
+        std::string(m.sends_in_pairs ? "\nsends in pairs" : "") +
+        (m.recomputes_whole ? job.row.tp > 1 ? "\nrecomputes whole, sums" : "\nrecomputes whole" : "") +
+        (m.copies_parts > 0 ? fmt::format("\ncopies parts {}", m.copies_parts) : "");
     return more + fmt::format(
                       "\nchunks {} late gradients {} params {} blocks {} f32 {} 8 bit {} bf16 {} whole {} cut {} "
                       "apart {} loss {}",

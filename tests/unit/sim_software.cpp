@@ -219,28 +219,41 @@ TEST_CASE("software profile: parts of params and gradients are copied by a launc
     CHECK(only(with_profile(small(), profile)).stream.size() == 6 + 2 + 2);
 }
 
-TEST_CASE("software profile: a block that is recomputed runs its last product again") {
+TEST_CASE("software profile: a block that is recomputed runs its last GEMM and the sum of its output again") {
     Program program;
     program.ops.resize(2);
     program.ops[0].scope = "layers.0.mlp.down", program.ops[1].scope = "layers.0.attention";
     RankClass c;
-    c.kernels.resize(2);
-    c.kernels[0].op = "matmul", c.kernels[1].op = "attention";
-    const auto add = [&](int kernel, Fragment::Kind kind) {
+    const auto add = [&](const std::string& op, int from, int to, Fragment::Kind kind) {
         Instruction i;
-        i.kernel = kernel, i.op = kernel, i.fragment = {kind, 0, 0};
+        i.kernel = static_cast<int>(c.kernels.size()), i.op = op == "matmul" ? 0 : 1, i.fragment = {kind, 0, 0};
+        i.operands = {Operand{from, 0, {DType::bf16, {4, 4}}, none}, Operand{to, 0, {DType::bf16, {4, 4}}, none}};
+        c.kernels.push_back({op, {}, {i.operands[0].type}, {i.operands[1].type}});
         c.stream.push_back(i);
     };
-    add(1, Fragment::Kind::forward);
-    add(0, Fragment::Kind::forward);
-    add(1, Fragment::Kind::backward);
-    recompute_whole(c, program);
-    REQUIRE(c.stream.size() == 4);
-    CHECK(c.stream[2].kernel == 0);
-    CHECK(c.stream[2].fragment.kind == Fragment::Kind::backward);
-    c.stream.resize(2);  // nothing recomputed
-    recompute_whole(c, program);
-    CHECK(c.stream.size() == 2);
+    const auto sum = [&](AxisId axis) {
+        Instruction i;
+        i.opcode = Opcode::all_reduce, i.queue = 1, i.axis = axis, i.waits = {1};
+        i.operands = {Operand{1, 0, {DType::bf16, {4, 4}}, none}, Operand{2, 0, {DType::bf16, {4, 4}}, none}};
+        c.stream.push_back(i);
+    };
+    add("attention", 3, 0, Fragment::Kind::forward);
+    add("matmul", 0, 1, Fragment::Kind::forward);
+    sum(tp);
+    sum(dp);
+    add("attention", 3, 0, Fragment::Kind::backward);
+    RankClass without = c;
+    recompute_whole(c, program, {1, 0});
+    REQUIRE(c.stream.size() == 7);
+    CHECK(c.kernels[at(c.stream[4].kernel)].op == "matmul");
+    CHECK(c.stream[4].fragment.kind == Fragment::Kind::backward);
+    CHECK(c.stream[5].opcode == Opcode::all_reduce);
+    CHECK(c.stream[5].axis == tp);
+    CHECK(c.stream[5].waits == std::vector<int>{4});
+    CHECK(c.stream[6].waits == std::vector<int>{5});
+    without.stream.resize(4);  // nothing recomputed
+    recompute_whole(without, program, {1, 0});
+    CHECK(without.stream.size() == 4);
 }
 
 TEST_CASE("software profile: data parallelism and sums behind all fragments, in the order that they had") {
