@@ -93,7 +93,7 @@ Job job_with(const Row& row, const Words& words, int64_t micro_batch, int64_t ch
     if (job.heads % job.kv_heads != 0) job.kv_heads = job.heads;
     job.words.chunks = job.chunks;
     job.words.logits = job.vocab / row.tp;
-    job.words.recomputes_blocks = recompute == "full" || recompute.starts_with("first");
+    job.words.recomputes_blocks = recompute == "full" || recompute.find(':') != std::string::npos;
     job.toml = toml_of(job);
     return job;
 }
@@ -233,7 +233,10 @@ std::string text_of_profile(const Job& job) {
     const std::string more =
         std::string(m.sends_in_pairs ? "\nsends in pairs" : "") +
         (m.recomputes_whole ? job.row.tp > 1 ? "\nrecomputes whole, sums" : "\nrecomputes whole" : "") +
-        (m.copies_parts > 0 ? fmt::format("\ncopies parts {}", m.copies_parts) : "");
+        (m.copies_parts > 0 ? fmt::format("\ncopies parts {}", m.copies_parts) : "") +
+        fmt::format("\nheld gradients {} gathers again {} separate {} eight bit {}",
+                    static_cast<int>(job.words.software.held_gradients), job.words.software.gathers_again,
+                    job.words.software.separate_elementwise, job.words.eight_bit);
     return more + fmt::format(
                       "\nchunks {} late gradients {} params {} blocks {} f32 {} 8 bit {} bf16 {} whole {} cut {} "
                       "apart {} loss {}",

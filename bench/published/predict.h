@@ -47,8 +47,9 @@ double step_seconds(const Prepared& prepared, const Constants& constants, std::v
 /// GiB that so many bytes of tensors need of a device. An allocator that has more for later gives it back before it
 /// fails.
 double needed_gib(int64_t bytes, const Constants& constants);
-/// GiB of a published peak with so many bytes of tensors.
-double published_gib(int64_t bytes, SoftwareDefaults::Peak counts, const Constants& constants);
+/// GiB of a published peak with so many bytes of tensors on a device of `device_gib`. An allocator reserves more than
+/// tensors take as far as the device has it.
+double published_gib(int64_t bytes, SoftwareDefaults::Peak counts, double device_gib, const Constants& constants);
 
 /// As above, by the graphs.
 Prediction predict(const std::vector<Prepared>& jobs, const Constants& constants);

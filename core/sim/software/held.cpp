@@ -84,20 +84,23 @@ private:
     void count_param(ValueId param) {
         if (!counted_.insert(param).second) return;
         int64_t parts = 1;
-        for (const auto& axes : p_.value(param).layout.splits())
-            for (const AxisId axis : axes)
-                if (!is_data(axis)) parts *= plan_.mesh.size(axis);
+        const Value& value = p_.value(param);
+        for (size_t dim = 0; dim < value.layout.splits().size(); ++dim)
+            for (const AxisId axis : value.layout.splits()[dim])
+                if (!is_data(axis) || value.dims[dim] == "experts") parts *= plan_.mesh.size(axis);
         const double each = 2 + gradient_bytes();
-        params_ += each * static_cast<double>(p_.value(param).type.count() / parts);
-        always_ += each * static_cast<double>(p_.value(param).type.count() / parts);
+        params_ += each * static_cast<double>(value.type.count() / parts);
+        always_ += each * static_cast<double>(value.type.count() / parts);
     }
 
     double gradient_bytes() const {
+        const double summed = how_.bf16_gradients ? 2 : 4;
         switch (how_.software.held_gradients) {
-            case SoftwareDefaults::HeldGradients::as_summed: return how_.bf16_gradients ? 2 : 4;
+            case SoftwareDefaults::HeldGradients::as_summed: return summed;
             case SoftwareDefaults::HeldGradients::bits_16: return 2;
             case SoftwareDefaults::HeldGradients::f32_and_16_bits: return 6;
-            case SoftwareDefaults::HeldGradients::sharded: return 0;
+            case SoftwareDefaults::HeldGradients::sharded:
+                return how_.zero < 2 ? summed : summed / static_cast<double>(data_ranks());
         }
         return 0;
     }
@@ -139,9 +142,8 @@ private:
 
     /// FSDP has the whole params of the units at work, and casts nothing before it gathers.
     double gathered_param(const Buffer& b) const {
-        const Op& maker = p_.op(p_.value(b.value).op);
-        const bool gathered = communicates(op_def(maker.kind));
-        if (!gathered || kept(b)) return 0;
+        const OpId maker = p_.value(b.value).op;
+        if (maker == none || !communicates(op_def(p_.op(maker).kind)) || kept(b)) return 0;
         return how_.software.f32_params ? 3 : 1;  // in f32, and as autocast makes them
     }
 
@@ -183,11 +185,15 @@ private:
     double eight_bit_copy(ValueId id) const {
         bool weights = false, others = false;
         for (const Op* reader : backward_[id]) {
-            const bool linear = reader->forward != none && op_def(p_.op(reader->forward).kind).product &&
-                                std::ranges::count(p_.op(reader->forward).inputs, id) > 0;
-            (linear ? weights : others) = true;
+            (reader->forward != none && is_linear(p_.op(reader->forward), id) ? weights : others) = true;
         }
         return !weights ? 0 : others ? 0.5 : -0.5;
+    }
+
+    /// A GEMM of `id` and a param, but for the head.
+    bool is_linear(const Op& op, ValueId id) const {
+        return op_def(op.kind).product && op.inputs[0] == id && param_of(op.inputs[1]) != none &&
+               !logits_.contains(op.outputs[0]);
     }
 
     /// A gate: PyTorch also keeps what it multiplies, made of one of the two inputs.
