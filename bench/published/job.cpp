@@ -142,20 +142,6 @@ private:
     Mesh mesh_;
 };
 
-HeldOptions held_options(const Plan& plan, const Job& job) {
-    const Words& words = job.words;
-    HeldOptions options;
-    options.software = words.software;
-    options.tp = plan.mesh.find("tp").value_or(none);
-    options.data = axes_named(plan.mesh, {"dp", "ep", "cp"});
-    options.zero = words.zero;
-    options.sequence = words.sequence;
-    options.eight_bit = words.eight_bit;
-    options.full_recompute = job.recompute == "full";
-    options.bf16_gradients = words.reduce_bf16;
-    return options;
-}
-
 /// Throws Error for experts that the row does not describe, or that its ranks cannot share.
 void check_experts(const Row& row, const Experts& experts) {
     const auto refuse = [&](const std::string& problem) { throw Error(fmt::format("row {}: {}", row.id, problem)); };
@@ -246,19 +232,17 @@ std::string text_of_profile(const Job& job) {
 }
 
 int64_t peak_bytes(const Plan& plan, const Job& job) {
-    const HeldOptions options = held_options(plan, job);
     int64_t peak = 0;
-    for (const RankClass& c : plan.classes) peak = std::max(peak, held_bytes(plan, c, options));
+    for (const RankClass& c : plan.classes) peak = std::max(peak, held_bytes(plan, c, job.words));
     return peak;
 }
 
 std::string text_of_memory(const Plan& plan, const Job& job) {
-    const HeldOptions options = held_options(plan, job);
     std::string text;
     int64_t peak = 0;
     for (const RankClass& c : plan.classes) {
         std::string kinds;
-        const int64_t bytes = held_bytes(plan, c, options, &kinds);
+        const int64_t bytes = held_bytes(plan, c, job.words, &kinds);
         if (bytes <= peak) continue;
         peak = bytes;
         text = fmt::format("stage {}:\n{}", c.stage, kinds);

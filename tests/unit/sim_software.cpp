@@ -287,13 +287,10 @@ TEST_CASE("software profile: data parallelism and sums behind all fragments, in 
 
 TEST_CASE("software memory: gradients by type, gathered inputs kept or not, states split") {
     const Plan plan = made(2);
-    HeldOptions usual;
-    usual.tp = tp;
-    usual.data.assign(plan.mesh.axes().size(), 0);
-    usual.data[dp] = 1;
+    SoftwareRun usual;
     usual.sequence = true;
-    const auto held = [&](const std::function<void(HeldOptions&)>& change) {
-        HeldOptions options = usual;
+    const auto held = [&](const std::function<void(SoftwareRun&)>& change) {
+        SoftwareRun options = usual;
         change(options);
         return held_bytes(plan, only(plan), options);
     };
@@ -305,15 +302,16 @@ TEST_CASE("software memory: gradients by type, gathered inputs kept or not, stat
     }
     REQUIRE(params > 0);
     using Gradients = SoftwareDefaults::HeldGradients;
-    const int64_t f32 = held([](HeldOptions&) {});
-    const int64_t in_16 = held([](HeldOptions& o) { o.software.held_gradients = Gradients::bits_16; });
+    const int64_t f32 = held([](SoftwareRun&) {});
+    CHECK(held([](SoftwareRun& o) { o.software.held_gradients = Gradients::sharded; }) == f32);  // nothing splits them
+    const int64_t in_16 = held([](SoftwareRun& o) { o.software.held_gradients = Gradients::bits_16; });
     CHECK(f32 - in_16 == 2 * params);
-    CHECK(held([](HeldOptions& o) { o.bf16_gradients = true; }) == in_16);
-    CHECK(held([](HeldOptions& o) { o.software.held_gradients = Gradients::f32_and_16_bits; }) - f32 == 2 * params);
-    CHECK(f32 - held([](HeldOptions& o) { o.zero = 1; }) == states / 2);
+    CHECK(held([](SoftwareRun& o) { o.reduce_bf16 = true; }) == in_16);
+    CHECK(held([](SoftwareRun& o) { o.software.held_gradients = Gradients::f32_and_16_bits; }) - f32 == 2 * params);
+    CHECK(f32 - held([](SoftwareRun& o) { o.zero = 1; }) == states / 2);
 
     std::string kinds;
-    HeldOptions again = usual;
+    SoftwareRun again = usual;
     again.software.gathers_again = true;
     const int64_t less = held_bytes(plan, only(plan), again, &kinds);
     int64_t gathered = 0;  // what tp has gathered in forward passes for backward passes
@@ -330,6 +328,6 @@ TEST_CASE("software memory: gradients by type, gathered inputs kept or not, stat
     CHECK(f32 - less <= gathered * 3 / 4);
     CHECK_THAT(kinds, Catch::Contains("params and states") && Catch::Contains("GiB"));
     // 8-bit copies replace what only gradients of weights read; autocast has f32 where all is recomputed.
-    CHECK(held([](HeldOptions& o) { o.eight_bit = true; }) != f32);
-    CHECK(held([](HeldOptions& o) { o.full_recompute = o.software.f32_params = true; }) > f32);
+    CHECK(held([](SoftwareRun& o) { o.eight_bit = true; }) != f32);
+    CHECK(held([](SoftwareRun& o) { o.recomputes_blocks = o.software.f32_params = true; }) > f32);
 }

@@ -145,7 +145,6 @@ std::vector<std::string> differences(const SoftwareRun& run, const Plan& plan, c
         if (axis.size > 1 && !axis.sequential && known.count(axis.name) == 0)
             add("is described for axes pp, dp, rep, ep, cp and tp",
                 "also uses " + axis.name + ", priced as the plan sends");
-    lines.push_back("memory is that of the script's plan, whatever " + by.name + " takes");
     return lines;
 }
 

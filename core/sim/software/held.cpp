@@ -9,18 +9,25 @@
 #include "ir/op.h"
 #include "plan/lower/buffers.h"
 #include "sim/kernel_prices.h"
+#include "sim/software/passes.h"
 
 namespace orrery {
 namespace {
 
-/// Bytes of a logit where the loss is no single kernel: in 16 bits, in f32, its softmax or the logarithm of that in
-/// f32, and a gradient on its way from one to the other.
+/// Bytes of a logit where the loss is not one kernel: 2 in 16 bits, 4 in f32, 4 of its softmax or the logarithm of
+/// that, and 2 of the gradient.
 constexpr double logit_bytes = 12;
 
 class Held {
 public:
-    Held(const Plan& plan, const RankClass& c, const HeldOptions& options)
-        : plan_(plan), p_(plan.program), c_(c), how_(options), backward_(p_.values.size()) {
+    Held(const Plan& plan, const RankClass& c, const SoftwareRun& run)
+        : plan_(plan),
+          p_(plan.program),
+          c_(c),
+          how_(run),
+          tp_(plan.mesh.find("tp").value_or(none)),
+          data_(axes_named(plan.mesh, {"dp", "ep", "cp"})),
+          backward_(p_.values.size()) {
         for (const Op& op : p_.ops) {
             if (op.phase == Phase::backward)
                 for (ValueId input : op.inputs) backward_[input].push_back(&op);
@@ -94,7 +101,7 @@ private:
     }
 
     double gradient_bytes() const {
-        const double summed = how_.bf16_gradients ? 2 : 4;
+        const double summed = how_.reduce_bf16 ? 2 : 4;
         switch (how_.software.held_gradients) {
             case SoftwareDefaults::HeldGradients::as_summed: return summed;
             case SoftwareDefaults::HeldGradients::bits_16: return 2;
@@ -105,7 +112,7 @@ private:
         return 0;
     }
 
-    bool is_data(AxisId axis) const { return how_.data[static_cast<size_t>(axis)] != 0; }
+    bool is_data(AxisId axis) const { return data_[at(axis)] != 0; }
     bool split_by_data(const Value& value) const {
         for (const auto& axes : value.layout.splits())
             for (const AxisId axis : axes)
@@ -115,7 +122,7 @@ private:
     int64_t data_ranks() const {
         int64_t ranks = 1;
         for (size_t axis = 0; axis < plan_.mesh.axes().size(); ++axis)
-            if (how_.data[axis]) ranks *= plan_.mesh.axes()[axis].size;
+            if (data_[axis]) ranks *= plan_.mesh.axes()[axis].size;
         return ranks;
     }
 
@@ -166,18 +173,18 @@ private:
         // The software gathers it again for the weights' gradient.
         if (how_.sequence && how_.software.gathers_again && communicates(def) && is_split_by_tp(maker.inputs[0]) &&
             !is_split_by_tp(b.value))
-            return 1.0 / static_cast<double>(plan_.mesh.size(how_.tp));
+            return 1.0 / static_cast<double>(plan_.mesh.size(tp_));
         double factor = 1;
         if (how_.eight_bit) factor += eight_bit_copy(b.value);
         if (how_.software.separate_elementwise && multiplies_two(maker, def)) factor += 1;
-        if (how_.full_recompute && how_.software.f32_params) factor *= 2;  // autocast leaves the residual sum in f32
+        if (how_.recomputes_blocks && how_.software.f32_params) factor *= 2;  // autocast leaves the residual sum in f32
         return factor;
     }
 
     bool is_split_by_tp(ValueId id) const {
-        if (how_.tp == none) return false;
+        if (tp_ == none) return false;
         for (const auto& axes : p_.value(id).layout.splits())
-            if (std::ranges::find(axes, how_.tp) != axes.end()) return true;
+            if (std::ranges::find(axes, tp_) != axes.end()) return true;
         return false;
     }
 
@@ -253,7 +260,9 @@ private:
     const Plan& plan_;
     const Program& p_;
     const RankClass& c_;
-    const HeldOptions& how_;
+    const SoftwareRun& how_;
+    AxisId tp_;
+    AxisFlags data_;                                ///< ranks along them share gradients and states
     std::vector<std::vector<const Op*>> backward_;  ///< by ValueId: ops of the backward pass that read it
     std::set<ValueId> logits_, counted_;
     double always_ = 0, states_ = 0, params_ = 0;
@@ -261,8 +270,8 @@ private:
 
 }  // namespace
 
-int64_t held_bytes(const Plan& plan, const RankClass& c, const HeldOptions& options, std::string* kinds) {
-    return Held(plan, c, options).bytes(kinds);
+int64_t held_bytes(const Plan& plan, const RankClass& c, const SoftwareRun& run, std::string* kinds) {
+    return Held(plan, c, run).bytes(kinds);
 }
 
 }  // namespace orrery
