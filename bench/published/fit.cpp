@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "published/accelerators.h"
 #include "published/score.h"
 
 namespace orrery::published {
@@ -101,13 +102,14 @@ Constants fit_memory(const std::vector<Sample>& samples, const Constants& start)
     struct Known {
         int64_t bytes = 0;
         SoftwareDefaults::Peak counts;
-        double gib = 0;
+        double device_gib = 0, gib = 0;
     };
     std::vector<Known> known;
     for (const Sample& sample : with) {
         const Prediction now = predict(*sample.jobs, start);
         const Prepared& chosen = (*sample.jobs)[static_cast<size_t>(now.chosen)];
-        known.push_back({chosen.peak_bytes, chosen.job.words.software.peak, sample.peak_gib});
+        known.push_back({chosen.peak_bytes, chosen.job.words.software.peak,
+                         accelerator_facts(accelerator_of(chosen.job.row.gpu)).memory_gib, sample.peak_gib});
     }
     size_t allocator = 0;
     for (size_t c = 0; c < start.all().size(); ++c)
@@ -119,7 +121,8 @@ Constants fit_memory(const std::vector<Sample>& samples, const Constants& start)
         Constants tried = start;
         tried.set(allocator, by.least + (by.most - by.least) * step / 100);
         double sum = 0;
-        for (const Known& one : known) sum += std::abs(published_gib(one.bytes, one.counts, tried) / one.gib - 1);
+        for (const Known& one : known)
+            sum += std::abs(published_gib(one.bytes, one.counts, one.device_gib, tried) / one.gib - 1);
         if (sum >= least) continue;
         least = sum;
         best = tried;

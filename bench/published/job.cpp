@@ -93,7 +93,7 @@ Job job_with(const Row& row, const Words& words, int64_t micro_batch, int64_t ch
     if (job.heads % job.kv_heads != 0) job.kv_heads = job.heads;
     job.words.chunks = job.chunks;
     job.words.logits = job.vocab / row.tp;
-    job.words.recomputes_blocks = recompute == "full" || recompute.starts_with("first");
+    job.words.recomputes_blocks = recompute == "full" || recompute.find(':') != std::string::npos;
     job.toml = toml_of(job);
     return job;
 }
@@ -141,20 +141,6 @@ private:
     Registry& registry_;
     Mesh mesh_;
 };
-
-HeldOptions held_options(const Plan& plan, const Job& job) {
-    const Words& words = job.words;
-    HeldOptions options;
-    options.software = words.software;
-    options.tp = plan.mesh.find("tp").value_or(none);
-    options.data = axes_named(plan.mesh, {"dp", "ep", "cp"});
-    options.zero = words.zero;
-    options.sequence = words.sequence;
-    options.eight_bit = words.eight_bit;
-    options.full_recompute = job.recompute == "full";
-    options.bf16_gradients = words.reduce_bf16;
-    return options;
-}
 
 /// Throws Error for experts that the row does not describe, or that its ranks cannot share.
 void check_experts(const Row& row, const Experts& experts) {
@@ -230,9 +216,13 @@ Plan plan_of(const Job& job, const std::string& script) {
 
 std::string text_of_profile(const Job& job) {
     const SoftwareProfile m = profile_of(job.words);
-    const std::string more = std::string(m.sends_in_pairs ? "\nsends in pairs" : "") +
-                             (m.recomputes_whole ? "\nrecomputes whole" : "") +
-                             (m.copies_parts > 0 ? fmt::format("\ncopies parts {}", m.copies_parts) : "");
+    const std::string more =
+        std::string(m.sends_in_pairs ? "\nsends in pairs" : "") +
+        (m.recomputes_whole ? job.row.tp > 1 ? "\nrecomputes whole, sums" : "\nrecomputes whole" : "") +
+        (m.copies_parts > 0 ? fmt::format("\ncopies parts {}", m.copies_parts) : "") +
+        fmt::format("\nheld gradients {} gathers again {} separate {} eight bit {}",
+                    static_cast<int>(job.words.software.held_gradients), job.words.software.gathers_again,
+                    job.words.software.separate_elementwise, job.words.eight_bit);
     return more + fmt::format(
                       "\nchunks {} late gradients {} params {} blocks {} f32 {} 8 bit {} bf16 {} whole {} cut {} "
                       "apart {} loss {}",
@@ -242,19 +232,17 @@ std::string text_of_profile(const Job& job) {
 }
 
 int64_t peak_bytes(const Plan& plan, const Job& job) {
-    const HeldOptions options = held_options(plan, job);
     int64_t peak = 0;
-    for (const RankClass& c : plan.classes) peak = std::max(peak, held_bytes(plan, c, options));
+    for (const RankClass& c : plan.classes) peak = std::max(peak, held_bytes(plan, c, job.words));
     return peak;
 }
 
 std::string text_of_memory(const Plan& plan, const Job& job) {
-    const HeldOptions options = held_options(plan, job);
     std::string text;
     int64_t peak = 0;
     for (const RankClass& c : plan.classes) {
         std::string kinds;
-        const int64_t bytes = held_bytes(plan, c, options, &kinds);
+        const int64_t bytes = held_bytes(plan, c, job.words, &kinds);
         if (bytes <= peak) continue;
         peak = bytes;
         text = fmt::format("stage {}:\n{}", c.stage, kinds);

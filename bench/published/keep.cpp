@@ -15,7 +15,7 @@ namespace orrery::published {
 namespace {
 
 /// Changes with the form of what is kept.
-constexpr std::string_view form = "published graph 10";
+constexpr std::string_view form = "published graph 11";
 
 /// Writes or reads values one after the other: the same calls for both.
 struct Writer {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -34,9 +35,10 @@ Prediction prediction_of(const Job& job, double step_s, int64_t bytes, const Con
     one.step_s = step_s;
     one.tokens_per_s = static_cast<double>(job.row.batch * job.row.tokens) / step_s / static_cast<double>(job.row.gpus);
     one.peak_gib = needed_gib(bytes, constants);
-    one.published_gib = published_gib(bytes, job.words.software.peak, constants);
+    const double device_gib = accelerator_facts(accelerator_of(job.row.gpu)).memory_gib;
+    one.published_gib = published_gib(bytes, job.words.software.peak, device_gib, constants);
     one.recomputes_all = job.recompute == "full";
-    one.fits = one.peak_gib <= accelerator_facts(accelerator_of(job.row.gpu)).memory_gib;
+    one.fits = one.peak_gib <= device_gib;
     return one;
 }
 
@@ -146,11 +148,12 @@ double needed_gib(int64_t bytes, const Constants& constants) {
     return static_cast<double>(bytes) / gib + constants.of("memory.context_gib");
 }
 
-double published_gib(int64_t bytes, SoftwareDefaults::Peak counts, const Constants& constants) {
-    const double tensors = static_cast<double>(bytes) / gib;
+double published_gib(int64_t bytes, SoftwareDefaults::Peak counts, double device_gib, const Constants& constants) {
+    const double tensors = static_cast<double>(bytes) / gib, context = constants.of("memory.context_gib");
     if (counts == SoftwareDefaults::Peak::allocated) return tensors;
-    const double reserved = tensors * constants.of("memory.allocator");
-    return counts == SoftwareDefaults::Peak::reserved ? reserved : reserved + constants.of("memory.context_gib");
+    const double reserved =
+        std::min(tensors * constants.of("memory.allocator"), std::max(tensors, device_gib - context));
+    return counts == SoftwareDefaults::Peak::reserved ? reserved : reserved + context;
 }
 
 Prediction predict(const std::vector<Prepared>& jobs, const Constants& constants) {

@@ -45,8 +45,9 @@ std::vector<double> price(const Prepared& prepared, const Constants& constants);
 double step_seconds(const Prepared& prepared, const Constants& constants, std::vector<double>* slopes = nullptr);
 /// GiB of device memory that a run needs: tensors and context. What an allocator only caches it can free.
 double needed_gib(int64_t bytes, const Constants& constants);
-/// GiB of a published peak with so many bytes of tensors.
-double published_gib(int64_t bytes, SoftwareDefaults::Peak counts, const Constants& constants);
+/// GiB of a published peak with so many bytes of tensors on a device of `device_gib`. An allocator reserves more than
+/// tensors take as far as the device has it.
+double published_gib(int64_t bytes, SoftwareDefaults::Peak counts, double device_gib, const Constants& constants);
 
 /// As above, by the graphs.
 Prediction predict(const std::vector<Prepared>& jobs, const Constants& constants);

@@ -245,18 +245,20 @@ Constants fit_on(const std::vector<const Asked*>& all) {
 
 void write_predictions(const std::vector<Asked>& all, const std::string& path) {
     std::string text =
-        "id,predicted_step_s,predicted_tok_s_gpu,predicted_peak_gib,guessed,micro_batch,vp,recompute,why_not\n";
+        "id,predicted_step_s,predicted_tok_s_gpu,predicted_peak_gib,guessed,micro_batch,vp,recompute,why_not,"
+        "needed_gib\n";
     for (const Asked& asked : all) {
         if (!asked.prediction) {
             std::string why = asked.why_not.substr(0, asked.why_not.find('\n'));
             std::replace(why.begin(), why.end(), '"', '\'');
-            text += fmt::format("{},,,,,,,,\"{}\"\n", asked.row.id, why);
+            text += fmt::format("{},,,,,,,,\"{}\",\n", asked.row.id, why);
             continue;
         }
         const Prediction& p = *asked.prediction;
         const Job job = asked.job();
-        text += fmt::format("{},{:.5g},{:.5g},{:.4g},{},{},{},{},\n", asked.row.id, p.step_s, p.tokens_per_s,
-                            p.peak_gib, job.guessed ? "guessed" : "", job.micro_batch, job.chunks, job.recompute);
+        text += fmt::format("{},{:.5g},{:.5g},{:.4g},{},{},{},{},,{:.4g}\n", asked.row.id, p.step_s, p.tokens_per_s,
+                            p.published_gib, job.guessed ? "guessed" : "", job.micro_batch, job.chunks, job.recompute,
+                            p.peak_gib);
     }
     write_result(path, text);
 }
@@ -406,10 +408,15 @@ void transfer(const std::vector<const Asked*>& all) {
 }
 
 int run(const Options& options) {
+    if (!options.explain.empty() && options.fits())
+        throw Error("--explain predicts one row, and nothing can be fitted to it\n  leave the other flag out",
+                    Fault::usage);
     const auto begin = std::chrono::steady_clock::now();
     const auto passed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
     std::vector<Asked> all;
     for (size_t file = 0; file < options.files.size(); ++file) read_rows(options, file, all);
+    if (!options.explain.empty() && all.empty())
+        throw Error(fmt::format("--explain {}: no file has this row", options.explain), Fault::usage);
     if (options.graphs())
         for_each_row(all, [&](Asked& asked) { asked.jobs = prepare(asked.row, options.script, options.keep); });
     if (options.fits()) must_have_rows(fitted_to(measured(all)));

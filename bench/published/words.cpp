@@ -97,7 +97,6 @@ void override_software(const std::string& prose, SoftwareDefaults& software) {
     if (ops == "compiled") {
         software.separate_elementwise = false;
         software.launches = SoftwareDefaults::Launches::queued;
-        software.loss = SoftwareDefaults::Loss::fused;
     }
 }
 

@@ -36,11 +36,12 @@ double rate_of(const Accelerator& accelerator, const std::string& precision) {
     return found->second;
 }
 
-void find_memory(Prediction& p, const Compiled& compiled, const Cluster& cluster, const Mapping& mapping) {
+void find_memory(Prediction& p, const Compiled& compiled, const Cluster& cluster, const Mapping& mapping,
+                 const std::vector<int64_t>& memory) {
     const std::vector<ArenaBytes> arenas = compiled.arenas();
     bool first = true;
     for (size_t k = 0; k < arenas.size(); ++k) {
-        const int64_t bytes = arenas[k].both();
+        const int64_t bytes = memory.empty() ? arenas[k].both() : memory[k];
         p.memory_least = first ? bytes : std::min(p.memory_least, bytes);
         for (const int64_t rank : compiled.train().classes[k].ranks) {
             const double limit = cluster.kind_of(mapping.slot(rank)).accelerator.memory_bytes;
@@ -105,7 +106,7 @@ double mean_rate(const Cluster& cluster, int64_t ranks, const std::string& preci
 }
 
 Prediction predict(const Compiled& compiled, const Simulated& run, const Cluster& cluster, const Mapping& mapping,
-                   const std::string& precision, double restart_s) {
+                   const std::string& precision, double restart_s, const std::vector<int64_t>& memory) {
     Prediction p;
     p.ranks = compiled.mesh.ranks();
     p.step_s = run.step_s;
@@ -115,7 +116,7 @@ Prediction predict(const Compiled& compiled, const Simulated& run, const Cluster
     p.mfu = compiled.flops_per_step / run.step_s / static_cast<double>(p.ranks) / p.rate;
     static_cast<StepShares&>(p) = shares_of(run, compiled.mesh, run.step_s);
     find_slowest(p, run);
-    find_memory(p, compiled, cluster, mapping);
+    find_memory(p, compiled, cluster, mapping, memory);
     for (int64_t rank = 0; rank < mapping.ranks(); ++rank) {
         const Accelerator& one = cluster.kind_of(mapping.slot(rank)).accelerator;
         if (rate_of(one, precision) != p.rate) p.several_kinds = true;
@@ -127,7 +128,7 @@ Prediction predict(const Compiled& compiled, const Simulated& run, const Cluster
 }
 
 std::string text(const StepSpread& spread) {
-    const std::string of = spread.software.empty() ? "other software" : spread.software;
+    const std::string of = spread.software.empty() ? "all software" : spread.software;
     return fmt::format("{} of {}", plural(spread.rows, "published run"), of);
 }
 

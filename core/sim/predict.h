@@ -61,15 +61,16 @@ struct Prediction : StepShares {
 double mean_rate(const Cluster& cluster, int64_t ranks, const std::string& precision);
 
 /// Predicts the cost of a step. `precision`: type of the matrix products, whose dense rate is the base of MFU.
-/// `restart_s`: seconds from a failure until the checkpoint is read. Throws Error if the cluster lacks the type's rate.
+/// `restart_s`: seconds from a failure until the checkpoint is read. `memory`: bytes that ranks need, by class of the
+/// train step; empty: the plan's arenas. Throws Error if the cluster lacks the type's rate.
 Prediction predict(const Compiled& compiled, const Simulated& run, const Cluster& cluster, const Mapping& mapping,
-                   const std::string& precision, double restart_s);
+                   const std::string& precision, double restart_s, const std::vector<int64_t>& memory = {});
 
 /// "57 published runs of nemo".
 std::string text(const StepSpread& spread);
 std::string text(const Prediction& prediction, const std::string& title);
 
-/// Throws Error if a rank's arenas exceed its accelerator's memory, saying by how much.
+/// Throws Error if what a rank needs exceeds its accelerator's memory, saying by how much.
 void require_memory(const Prediction& prediction);
 
 }  // namespace orrery

@@ -219,28 +219,41 @@ TEST_CASE("software profile: parts of params and gradients are copied by a launc
     CHECK(only(with_profile(small(), profile)).stream.size() == 6 + 2 + 2);
 }
 
-TEST_CASE("software profile: a block that is recomputed runs its last product again") {
+TEST_CASE("software profile: a block that is recomputed runs its last GEMM and the sum of its output again") {
     Program program;
     program.ops.resize(2);
     program.ops[0].scope = "layers.0.mlp.down", program.ops[1].scope = "layers.0.attention";
     RankClass c;
-    c.kernels.resize(2);
-    c.kernels[0].op = "matmul", c.kernels[1].op = "attention";
-    const auto add = [&](int kernel, Fragment::Kind kind) {
+    const auto add = [&](const std::string& op, int from, int to, Fragment::Kind kind) {
         Instruction i;
-        i.kernel = kernel, i.op = kernel, i.fragment = {kind, 0, 0};
+        i.kernel = static_cast<int>(c.kernels.size()), i.op = op == "matmul" ? 0 : 1, i.fragment = {kind, 0, 0};
+        i.operands = {Operand{from, 0, {DType::bf16, {4, 4}}, none}, Operand{to, 0, {DType::bf16, {4, 4}}, none}};
+        c.kernels.push_back({op, {}, {i.operands[0].type}, {i.operands[1].type}});
         c.stream.push_back(i);
     };
-    add(1, Fragment::Kind::forward);
-    add(0, Fragment::Kind::forward);
-    add(1, Fragment::Kind::backward);
-    recompute_whole(c, program);
-    REQUIRE(c.stream.size() == 4);
-    CHECK(c.stream[2].kernel == 0);
-    CHECK(c.stream[2].fragment.kind == Fragment::Kind::backward);
-    c.stream.resize(2);  // nothing recomputed
-    recompute_whole(c, program);
-    CHECK(c.stream.size() == 2);
+    const auto sum = [&](AxisId axis) {
+        Instruction i;
+        i.opcode = Opcode::all_reduce, i.queue = 1, i.axis = axis, i.waits = {1};
+        i.operands = {Operand{1, 0, {DType::bf16, {4, 4}}, none}, Operand{2, 0, {DType::bf16, {4, 4}}, none}};
+        c.stream.push_back(i);
+    };
+    add("attention", 3, 0, Fragment::Kind::forward);
+    add("matmul", 0, 1, Fragment::Kind::forward);
+    sum(tp);
+    sum(dp);
+    add("attention", 3, 0, Fragment::Kind::backward);
+    RankClass without = c;
+    recompute_whole(c, program, {1, 0});
+    REQUIRE(c.stream.size() == 7);
+    CHECK(c.kernels[at(c.stream[4].kernel)].op == "matmul");
+    CHECK(c.stream[4].fragment.kind == Fragment::Kind::backward);
+    CHECK(c.stream[5].opcode == Opcode::all_reduce);
+    CHECK(c.stream[5].axis == tp);
+    CHECK(c.stream[5].waits == std::vector<int>{4});
+    CHECK(c.stream[6].waits == std::vector<int>{5});
+    without.stream.resize(4);  // nothing recomputed
+    recompute_whole(without, program, {1, 0});
+    CHECK(without.stream.size() == 4);
 }
 
 TEST_CASE("software profile: data parallelism and sums behind all fragments, in the order that they had") {
@@ -274,13 +287,10 @@ TEST_CASE("software profile: data parallelism and sums behind all fragments, in 
 
 TEST_CASE("software memory: gradients by type, gathered inputs kept or not, states split") {
     const Plan plan = made(2);
-    HeldOptions usual;
-    usual.tp = tp;
-    usual.data.assign(plan.mesh.axes().size(), 0);
-    usual.data[dp] = 1;
+    SoftwareRun usual;
     usual.sequence = true;
-    const auto held = [&](const std::function<void(HeldOptions&)>& change) {
-        HeldOptions options = usual;
+    const auto held = [&](const std::function<void(SoftwareRun&)>& change) {
+        SoftwareRun options = usual;
         change(options);
         return held_bytes(plan, only(plan), options);
     };
@@ -292,15 +302,16 @@ TEST_CASE("software memory: gradients by type, gathered inputs kept or not, stat
     }
     REQUIRE(params > 0);
     using Gradients = SoftwareDefaults::HeldGradients;
-    const int64_t f32 = held([](HeldOptions&) {});
-    const int64_t in_16 = held([](HeldOptions& o) { o.software.held_gradients = Gradients::bits_16; });
+    const int64_t f32 = held([](SoftwareRun&) {});
+    CHECK(held([](SoftwareRun& o) { o.software.held_gradients = Gradients::sharded; }) == f32);  // nothing splits them
+    const int64_t in_16 = held([](SoftwareRun& o) { o.software.held_gradients = Gradients::bits_16; });
     CHECK(f32 - in_16 == 2 * params);
-    CHECK(held([](HeldOptions& o) { o.bf16_gradients = true; }) == in_16);
-    CHECK(held([](HeldOptions& o) { o.software.held_gradients = Gradients::f32_and_16_bits; }) - f32 == 2 * params);
-    CHECK(f32 - held([](HeldOptions& o) { o.zero = 1; }) == states / 2);
+    CHECK(held([](SoftwareRun& o) { o.reduce_bf16 = true; }) == in_16);
+    CHECK(held([](SoftwareRun& o) { o.software.held_gradients = Gradients::f32_and_16_bits; }) - f32 == 2 * params);
+    CHECK(f32 - held([](SoftwareRun& o) { o.zero = 1; }) == states / 2);
 
     std::string kinds;
-    HeldOptions again = usual;
+    SoftwareRun again = usual;
     again.software.gathers_again = true;
     const int64_t less = held_bytes(plan, only(plan), again, &kinds);
     int64_t gathered = 0;  // what tp has gathered in forward passes for backward passes
@@ -317,6 +328,6 @@ TEST_CASE("software memory: gradients by type, gathered inputs kept or not, stat
     CHECK(f32 - less <= gathered * 3 / 4);
     CHECK_THAT(kinds, Catch::Contains("params and states") && Catch::Contains("GiB"));
     // 8-bit copies replace what only gradients of weights read; autocast has f32 where all is recomputed.
-    CHECK(held([](HeldOptions& o) { o.eight_bit = true; }) != f32);
-    CHECK(held([](HeldOptions& o) { o.full_recompute = o.software.f32_params = true; }) > f32);
+    CHECK(held([](SoftwareRun& o) { o.eight_bit = true; }) != f32);
+    CHECK(held([](SoftwareRun& o) { o.recomputes_blocks = o.software.f32_params = true; }) > f32);
 }

@@ -201,8 +201,9 @@ TEST_CASE("software run: the interval is of the software's published runs, of al
         if (name == "all") continue;
         rows += table.require_integer("rows");
         CHECK(std::filesystem::exists(in_source("configs/software/" + name + ".toml")));
-        CHECK(spread_of(name).software == name);
-        CHECK(spread_of(name).rows == table.require_integer("rows"));
+        const bool own = table.require_integer("rows") >= fewest_runs;
+        CHECK(spread_of(name).software == (own ? name : ""));
+        if (own) CHECK(spread_of(name).rows == table.require_integer("rows"));
     }
     CHECK(file.table("all").require_integer("rows") == rows);
     for (const std::string& other : {std::string("orrery"), in_source("configs/software/nemo.toml")}) {

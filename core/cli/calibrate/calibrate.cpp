@@ -56,7 +56,7 @@ std::set<int64_t> wire_bytes_of(const Plan& plan) {
             int64_t bytes = 0;
             if (i.axis != none)
                 for (const Operand& operand : i.operands) bytes = std::max(bytes, operand.type.bytes());
-            if (bytes > 0) sizes.insert(bytes);
+            if (bytes > 0) sizes.insert(std::clamp<int64_t>(bytes, 4, 64 << 20));  // larger ones cost by their bytes
         }
     return sizes;
 }
@@ -219,7 +219,10 @@ void measure(Calibration& all, const ScriptCommand& script, const CalibrateComma
         const auto fewer = [&](const Calibration::Ranks& other) {
             return other.transport == wire.transport && other.count < wire.count;
         };
-        if (std::ranges::any_of(all.wires, fewer))
+        const auto message = [&](const WireCost& row) {
+            return row.op == "message" && row.transport == wire.transport;
+        };
+        if (std::ranges::any_of(all.wires, fewer) && std::ranges::any_of(table.wires, message))
             std::erase_if(found.rows, [](const WireCost& row) { return row.op == "message"; });
         table.wires.insert(table.wires.end(), found.rows.begin(), found.rows.end());
     }

@@ -16,6 +16,7 @@
 #include "config/load.h"
 #include "orrery/p2p.h"
 #include "sim/cluster_prices.h"
+#include "sim/software/held.h"
 
 namespace orrery {
 namespace {
@@ -186,7 +187,12 @@ Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const Simu
     made.cut_of = played.all;
     options.mapped = played.chunks;
     made.run = simulate(played.plan, made.compiled.contracts, prices, options);
-    made.prediction = predict(made.compiled, made.run, cluster, mapping, rate_name(precision, tf32), command.restart_s);
+    std::vector<int64_t> memory;  // by class, of other software
+    const auto context = static_cast<int64_t>(constants.of("memory.context_gib") * (1 << 30));
+    for (const RankClass& c : made.compiled.train().classes)
+        if (!named.planned) memory.push_back(context + held_bytes(made.compiled.train(), c, software));
+    made.prediction =
+        predict(made.compiled, made.run, cluster, mapping, rate_name(precision, tf32), command.restart_s, memory);
     made.prediction.spread = spread_of(command.software);
     return made;
 }

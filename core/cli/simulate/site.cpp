@@ -58,14 +58,13 @@ public:
         return std::max<int64_t>(1, tokens / fewest);
     }
     std::string name() const override { return cluster_.name; }
-    std::vector<std::string> facts() const override {
-        return {cluster_.name, cluster_.text(), "software " + how_.software};
-    }
+    std::vector<std::string> facts() const override { return {cluster_.name, cluster_.text()}; }
 
     FirstLook first(const ScriptCommand& script, int64_t) override {
         Forecast made = forecast(script, cluster_, how_);
         rate_of_ = made.prediction.rate_of;
         notes_ = std::move(made.differences);
+        if (how_.software != "orrery") notes_.insert(notes_.begin(), "software " + made.software);
         return {std::move(made.compiled), std::move(made.options), made.microbatches};
     }
 
@@ -100,7 +99,7 @@ private:
     const SimulateCommand how_;
     const Cluster cluster_;
     std::string rate_of_;
-    std::vector<std::string> notes_;  ///< what other software does otherwise than the configured script
+    std::vector<std::string> notes_;  ///< another software, and what it does otherwise than the configured script
 };
 
 /// Simulates on this machine. Ranks share its memory and processors, so a rank's bytes are the mean over all ranks.

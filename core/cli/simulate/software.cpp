@@ -92,7 +92,7 @@ SoftwareDefaults software_named(const std::string& asked) {
 
 StepSpread spread_of(const std::string& asked) {
     Config file = load_toml(configs() / "software_errors.toml");
-    const bool known = !is_file(asked) && file.has(asked);
+    const bool known = !is_file(asked) && file.has(asked) && file.table(asked).require_integer("rows") >= fewest_runs;
     Config& row = file.table(known ? asked : "all");
     StepSpread spread;
     spread.low = row.number("p10", 0);
@@ -149,7 +149,6 @@ std::vector<std::string> differences(const SoftwareRun& run, const Plan& plan, c
         if (axis.size > 1 && !axis.sequential && known.count(axis.name) == 0)
             add("has defaults only for axes pp, dp, rep, ep, cp and tp",
                 "also uses " + axis.name + ", which is priced as in the script's plan");
-    lines.push_back("memory is predicted for the script's plan under orrery, not for " + by.name);
     return lines;
 }
 

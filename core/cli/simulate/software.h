@@ -16,8 +16,10 @@ std::vector<SoftwareDefaults> all_software();
 /// Throws Error naming the files of configs/software, or at file:line.
 SoftwareDefaults software_named(const std::string& asked);
 
+/// Fewer published runs give no percentiles of their own.
+constexpr int64_t fewest_runs = 8;
 /// p10 and p90 of measured / predicted step time of that software's published runs; of all published runs if it has
-/// none. Throws Error at file:line of configs/software_errors.toml.
+/// fewer than `fewest_runs`. Throws Error at file:line of configs/software_errors.toml.
 StepSpread spread_of(const std::string& asked);
 
 /// A plan's job as the software runs it. `precision`: train.precision.

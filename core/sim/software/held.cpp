@@ -9,6 +9,7 @@
 #include "ir/op.h"
 #include "plan/lower/buffers.h"
 #include "sim/kernel_prices.h"
+#include "sim/software/passes.h"
 
 namespace orrery {
 namespace {
@@ -19,8 +20,14 @@ constexpr double logit_bytes = 2 + 4 + 4 + 2;
 
 class Held {
 public:
-    Held(const Plan& plan, const RankClass& c, const HeldOptions& options)
-        : plan_(plan), p_(plan.program), c_(c), how_(options), backward_(p_.values.size()) {
+    Held(const Plan& plan, const RankClass& c, const SoftwareRun& run)
+        : plan_(plan),
+          p_(plan.program),
+          c_(c),
+          how_(run),
+          tp_(plan.mesh.find("tp").value_or(none)),
+          data_(axes_named(plan.mesh, {"dp", "ep", "cp"})),
+          backward_(p_.values.size()) {
         for (const Op& op : p_.ops) {
             if (op.phase == Phase::backward)
                 for (ValueId input : op.inputs) backward_[input].push_back(&op);
@@ -84,25 +91,28 @@ private:
     void count_param(ValueId param) {
         if (!counted_.insert(param).second) return;
         int64_t parts = 1;
-        for (const auto& axes : p_.value(param).layout.splits())
-            for (const AxisId axis : axes)
-                if (!is_data(axis)) parts *= plan_.mesh.size(axis);
+        const Value& value = p_.value(param);
+        for (size_t dim = 0; dim < value.layout.splits().size(); ++dim)
+            for (const AxisId axis : value.layout.splits()[dim])
+                if (!is_data(axis) || value.dims[dim] == "experts") parts *= plan_.mesh.size(axis);
         const double each = 2 + gradient_bytes();
-        params_ += each * static_cast<double>(p_.value(param).type.count() / parts);
-        always_ += each * static_cast<double>(p_.value(param).type.count() / parts);
+        params_ += each * static_cast<double>(value.type.count() / parts);
+        always_ += each * static_cast<double>(value.type.count() / parts);
     }
 
     double gradient_bytes() const {
+        const double summed = how_.reduce_bf16 ? 2 : 4;
         switch (how_.software.held_gradients) {
-            case SoftwareDefaults::HeldGradients::as_summed: return how_.bf16_gradients ? 2 : 4;
+            case SoftwareDefaults::HeldGradients::as_summed: return summed;
             case SoftwareDefaults::HeldGradients::bits_16: return 2;
             case SoftwareDefaults::HeldGradients::f32_and_16_bits: return 6;
-            case SoftwareDefaults::HeldGradients::sharded: return 0;
+            case SoftwareDefaults::HeldGradients::sharded:
+                return how_.zero < 2 ? summed : summed / static_cast<double>(data_ranks());
         }
         return 0;
     }
 
-    bool is_data(AxisId axis) const { return how_.data[static_cast<size_t>(axis)] != 0; }
+    bool is_data(AxisId axis) const { return data_[at(axis)] != 0; }
     bool split_by_data(const Value& value) const {
         for (const auto& axes : value.layout.splits())
             for (const AxisId axis : axes)
@@ -112,7 +122,7 @@ private:
     int64_t data_ranks() const {
         int64_t ranks = 1;
         for (size_t axis = 0; axis < plan_.mesh.axes().size(); ++axis)
-            if (how_.data[axis]) ranks *= plan_.mesh.axes()[axis].size;
+            if (data_[axis]) ranks *= plan_.mesh.axes()[axis].size;
         return ranks;
     }
 
@@ -139,9 +149,8 @@ private:
 
     /// FSDP holds whole params only of the units that it is computing, and casts nothing before it gathers.
     double gathered_param(const Buffer& b) const {
-        const Op& maker = p_.op(p_.value(b.value).op);
-        const bool gathered = communicates(op_def(maker.kind));
-        if (!gathered || kept(b)) return 0;
+        const OpId maker = p_.value(b.value).op;
+        if (maker == none || !communicates(op_def(p_.op(maker).kind)) || kept(b)) return 0;
         return how_.software.f32_params ? 3 : 1;  // in f32, and as autocast makes them
     }
 
@@ -164,18 +173,18 @@ private:
         // The software gathers it again for the weights' gradient.
         if (how_.sequence && how_.software.gathers_again && communicates(def) && is_split_by_tp(maker.inputs[0]) &&
             !is_split_by_tp(b.value))
-            return 1.0 / static_cast<double>(plan_.mesh.size(how_.tp));
+            return 1.0 / static_cast<double>(plan_.mesh.size(tp_));
         double factor = 1;
         if (how_.eight_bit) factor += eight_bit_copy(b.value);
         if (how_.software.separate_elementwise && multiplies_two(maker, def)) factor += 1;
-        if (how_.full_recompute && how_.software.f32_params) factor *= 2;  // autocast leaves the residual sum in f32
+        if (how_.recomputes_blocks && how_.software.f32_params) factor *= 2;  // autocast leaves the residual sum in f32
         return factor;
     }
 
     bool is_split_by_tp(ValueId id) const {
-        if (how_.tp == none) return false;
+        if (tp_ == none) return false;
         for (const auto& axes : p_.value(id).layout.splits())
-            if (std::ranges::find(axes, how_.tp) != axes.end()) return true;
+            if (std::ranges::find(axes, tp_) != axes.end()) return true;
         return false;
     }
 
@@ -184,11 +193,15 @@ private:
     double eight_bit_copy(ValueId id) const {
         bool weights = false, others = false;
         for (const Op* reader : backward_[id]) {
-            const bool linear = reader->forward != none && op_def(p_.op(reader->forward).kind).product &&
-                                std::ranges::count(p_.op(reader->forward).inputs, id) > 0;
-            (linear ? weights : others) = true;
+            (reader->forward != none && is_linear(p_.op(reader->forward), id) ? weights : others) = true;
         }
         return !weights ? 0 : others ? 0.5 : -0.5;
+    }
+
+    /// A GEMM of `id` and a param, but for the head.
+    bool is_linear(const Op& op, ValueId id) const {
+        return op_def(op.kind).product && op.inputs[0] == id && param_of(op.inputs[1]) != none &&
+               !logits_.contains(op.outputs[0]);
     }
 
     /// Whether the op is a gate (product of two activations), of which PyTorch also saves the activated input.
@@ -248,7 +261,9 @@ private:
     const Plan& plan_;
     const Program& p_;
     const RankClass& c_;
-    const HeldOptions& how_;
+    const SoftwareRun& how_;
+    AxisId tp_;
+    AxisFlags data_;                                ///< ranks along them share gradients and states
     std::vector<std::vector<const Op*>> backward_;  ///< by ValueId: ops of the backward pass that read it
     std::set<ValueId> logits_, counted_;
     double always_ = 0, states_ = 0, params_ = 0;
@@ -256,8 +271,8 @@ private:
 
 }  // namespace
 
-int64_t held_bytes(const Plan& plan, const RankClass& c, const HeldOptions& options, std::string* kinds) {
-    return Held(plan, c, options).bytes(kinds);
+int64_t held_bytes(const Plan& plan, const RankClass& c, const SoftwareRun& run, std::string* kinds) {
+    return Held(plan, c, run).bytes(kinds);
 }
 
 }  // namespace orrery

@@ -44,11 +44,13 @@ struct Copies {
     int64_t bytes = 0, count = 1;
     int after = none;
     int relaunch = none;  ///< index of a kernel to launch again, instead of copies
+    int sum = none;       ///< index of the collective that sums the kernel's output, to run again after it
 };
 /// Inserts copies and kernels before each instruction. Communication that has some waits for the last.
 void insert_copies(RankClass& c, const std::vector<Copies>& copies);
-/// In each block whose attention is recomputed, also launches the block's last GEMM again, although nothing reads it.
-void recompute_whole(RankClass& c, const Program& program);
+/// In each block whose attention is recomputed, also runs the block's last GEMM and the sum of its output again,
+/// although nothing reads them. The block's next kernel waits for the sum. `data`: axes whose sums are not the block's.
+void recompute_whole(RankClass& c, const Program& program, const AxisFlags& data);
 /// Adds a copy for each rank's part of each param gathered over `data`, and two for each rank's part of every `joined`
 /// bytes of gradients.
 void copy_parts(RankClass& c, const Mesh& mesh, const AxisFlags& data, int64_t joined);

@@ -27,7 +27,7 @@ Plan with_profile(Plan plan, const SoftwareProfile& profile) {
         if (profile.gathers_f32) gather_f32(c, data);
         if (profile.gathers_8_bit) gather_8_bit(c, data);
         if (profile.adds_apart) add_gradients_apart(c, profile.reduces_bf16);
-        if (profile.recomputes_whole) recompute_whole(c, plan.program);
+        if (profile.recomputes_whole) recompute_whole(c, plan.program, data);
         if (profile.copies_parts > 0) copy_parts(c, plan.mesh, data, profile.copies_parts);
     }
     if (profile.sums_late || profile.gradients_late || profile.params_late)

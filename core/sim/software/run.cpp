@@ -69,7 +69,7 @@ SoftwareRun run_of(SoftwareDefaults software, const Plan& plan) {
 
 int64_t bucket_mib(const SoftwareRun& run) {
     if (run.software.flat) return 160;
-    return run.zero < 3 && !run.reduce_bf16 ? 50 : 25;
+    return run.zero < 3 ? 50 : 25;
 }
 
 SoftwareProfile profile_of(const SoftwareRun& run) {

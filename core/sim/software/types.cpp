@@ -39,6 +39,13 @@ void insert_copies(RankClass& c, const std::vector<Copies>& copies) {
             kernel.waits.clear();
             stream.push_back(std::move(kernel));
         }
+        if (wanted.sum != none) {
+            Instruction sum = original[at(wanted.sum)];
+            sum.fragment = i.fragment;
+            sum.waits = {static_cast<int>(stream.size()) - 1};
+            i.waits.push_back(static_cast<int>(stream.size()));
+            stream.push_back(std::move(sum));
+        }
         for (int64_t n = 0; n < wanted.count && wanted.bytes > 0; ++n) {
             Instruction copy;
             copy.opcode = Opcode::copy;
@@ -59,7 +66,7 @@ void insert_copies(RankClass& c, const std::vector<Copies>& copies) {
         if (index == static_cast<int>(now.size())) return static_cast<int>(stream.size());
         const Copies& before = copies[at(index)];
         return now[at(index)] - (before.bytes > 0 ? static_cast<int>(before.count) : 0) -
-               (before.relaunch != none ? 1 : 0);
+               (before.relaunch != none ? 1 : 0) - (before.sum != none ? 1 : 0);
     };
     if (repeats(c)) {
         const int from = c.repeat.from();
@@ -116,23 +123,31 @@ void add_gradients_apart(RankClass& c, bool bf16) {
     insert_copies(c, sums);
 }
 
-void recompute_whole(RankClass& c, const Program& program) {
+void recompute_whole(RankClass& c, const Program& program, const AxisFlags& data) {
     const auto block_of = [](const std::string& scope) {
         return scope.substr(0, scope.find('.', scope.find('.') + 1));
     };
-    std::map<std::string, int> last;  // by block: the last product of its forward pass
+    std::map<std::string, int> last;  // by block: the last GEMM of its forward pass
+    std::map<int, int> sums;          // by GEMM: the collective that sums its output
+    std::map<int, int> made;          // by buffer: the GEMM that has written it last
     std::vector<Copies> copies(c.stream.size());
     for (int index = 0; index < static_cast<int>(c.stream.size()); ++index) {
         const Instruction& i = c.stream[at(index)];
+        if ((i.opcode == Opcode::all_reduce || i.opcode == Opcode::reduce_scatter) && !data[at(i.axis)])
+            if (const auto found = made.find(i.operands[0].buffer); found != made.end()) sums[found->second] = index;
         if (i.opcode != Opcode::kernel || i.op == none || i.fragment.micro < 0) continue;
         const KernelSpec& spec = c.kernels[at(i.kernel)];
+        for (size_t o = spec.inputs.size(); o < i.operands.size(); ++o) made.erase(i.operands[o].buffer);
         const OpDef* def = find_op_def(spec.op);
         if (!def || program.op(i.op).scope.find('.') == std::string::npos) continue;
         const std::string block = block_of(program.op(i.op).scope);
         if (i.fragment.kind == Fragment::Kind::forward) {
-            if (def->work == Work::product) last[block] = index;
+            if (def->work != Work::product) continue;
+            last[block] = index;
+            made[i.operands[spec.inputs.size()].buffer] = index;
         } else if (def->work == Work::attention && last.count(block) > 0) {
             copies[at(index)].relaunch = last.at(block);
+            if (const auto sum = sums.find(last.at(block)); sum != sums.end()) copies[at(index)].sum = sum->second;
         }
     }
     insert_copies(c, copies);

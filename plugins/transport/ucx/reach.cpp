@@ -64,13 +64,13 @@ bool Reach::over_tcp(bool same_host) const {
     };
     const std::string transports = named_transports(), devices = named_devices();
     const auto named = [&](const std::string& name) { return names(transports, name); };
-    const bool all = transports.empty() || named("all");
+    const bool all = transports.empty() || named("all") || transports.starts_with("^");
+    const bool any_device = devices.empty() || names(devices, "all");
     if (same_host && (all || std::ranges::any_of(shared_memory, named))) return false;
     // Of UCX's transports only TCP works without an RDMA port.
     const std::vector<std::string> ports = rdma_ports();
     return transports == "tcp" || transports == "tcp,self" || transports == "self,tcp" ||
-           std::ranges::none_of(ports,
-                                [&](const std::string& port) { return devices.empty() || names(devices, port); });
+           std::ranges::none_of(ports, [&](const std::string& port) { return any_device || names(devices, port); });
 }
 
 std::string Reach::named_transports() const {
