@@ -31,8 +31,8 @@ std::string experts_of(const Job& job) {
                               job.row.cp * (job.words.sequence ? job.row.tp : 1));
 }
 
-/// Blocks of each stage where stages are of equal cost, in elements of the matrices that multiply: a stage ends with
-/// the first block that brings the sum beyond its part. Empty if a stage would have none.
+/// Blocks of each stage where stages are of equal cost, in elements of the matrices that multiply: the last block of a
+/// stage is the first that brings the sum beyond its part. Empty if a stage would have none.
 std::string stage_blocks(const Job& job) {
     const Row& row = job.row;
     const int64_t stages = row.pp * job.chunks;

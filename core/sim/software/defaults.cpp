@@ -77,7 +77,7 @@ SoftwareDefaults software_defaults(const std::string& name, Config& file) {
     made.splits_sequence = cells.word("sequence_parallel", Flags{{"no", false}, {"with_tp", true}});
     made.chunks_tp = cells.word("tp_overlap", Flags{{"none", false}, {"ring", true}});
     made.recomputes_whole = cells.word("block_recompute", Flags{{"needed", false}, {"whole", true}});
-    made.stages_by_cost = cells.word("stages", Flags{{"equal", false}, {"by_cost", true}});
+    made.stages_by_cost = cells.word("stages", Flags{{"even", false}, {"by_cost", true}});
     made.scatters_messages = cells.word("stage_messages", Flags{{"whole", false}, {"scattered", true}});
     const auto overlap = cells.word(
         "stage_overlap", std::vector<std::pair<std::string, int>>{{"never", 0}, {"interleaved", 1}, {"always", 2}});
@@ -115,7 +115,7 @@ SoftwareDefaults software_defaults(const std::string& name, Config& file) {
                                                            {"16_bit", Of::HeldGradients::bits_16},
                                                            {"f32_and_16_bit", Of::HeldGradients::f32_and_16_bits},
                                                            {"sharded", Of::HeldGradients::sharded}});
-    made.gathers_again = cells.word("gathered_inputs", Flags{{"kept", false}, {"gathered_again", true}});
+    made.gathers_again = cells.word("gathered_inputs", Flags{{"saved", false}, {"gathered_again", true}});
     made.peak =
         cells.word("peak_memory", std::vector<std::pair<std::string, Of::Peak>>{{"allocated", Of::Peak::allocated},
                                                                                 {"reserved", Of::Peak::reserved},

@@ -54,7 +54,7 @@ struct SoftwareDefaults {
     int64_t message_elements = 0, message_elements_a_rank = 0;
     bool flat = false;  ///< gradients and params are in flat buffers
     HeldGradients held_gradients = HeldGradients::as_summed;
-    bool gathers_again = false;  ///< GEMMs' inputs that tp gathers are gathered again in the backward pass, not kept
+    bool gathers_again = false;  ///< GEMMs' inputs that tp gathers are gathered again in the backward pass, not saved
     Peak peak = Peak::reserved;
     /// Memory is placed as in Orrery's plan, not by an allocator ([tensors]).
     bool planned = false;

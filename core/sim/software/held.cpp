@@ -150,12 +150,12 @@ private:
     /// FSDP holds whole params only of the units that it is computing, and casts nothing before it gathers.
     double gathered_param(const Buffer& b) const {
         const OpId maker = p_.value(b.value).op;
-        if (maker == none || !communicates(op_def(p_.op(maker).kind)) || kept(b)) return 0;
+        if (maker == none || !communicates(op_def(p_.op(maker).kind)) || saved(b)) return 0;
         return how_.software.f32_params ? 3 : 1;  // in f32, and as autocast makes them
     }
 
     /// Saved for a backward pass.
-    bool kept(const Buffer& b) const {
+    bool saved(const Buffer& b) const {
         const auto phase = [&](int index) {
             const OpId op = c_.stream[static_cast<size_t>(index)].op;
             return op == none ? Phase::forward : p_.op(op).phase;
@@ -167,7 +167,7 @@ private:
         const Value& value = p_.value(b.value);
         if (logits_.contains(b.value))
             return how_.software.loss == SoftwareDefaults::Loss::fused ? 1 : logit_bytes / size_of(value.type.dtype);
-        if (value.op == none || p_.op(value.op).phase != Phase::forward || !kept(b)) return 1;
+        if (value.op == none || p_.op(value.op).phase != Phase::forward || !saved(b)) return 1;
         const Op& maker = p_.op(value.op);
         const OpDef& def = op_def(maker.kind);
         // The software gathers it again for the weights' gradient.
