@@ -110,7 +110,7 @@ runs_of_nemo="[1-9][0-9]* published runs of nemo, predicted by fits without them
 grep -q "^ .*: p10 to p90 by the errors on $runs_of_nemo\$" said.txt &&
     grep -q "^software    nemo" said.txt && grep -q "; the script does not (script.sequence)" said.txt ||
     { cat said.txt; fail "nemo: no interval, or no differences printed"; }
-simulate | grep -q "by the errors on [1-9][0-9]* published runs of other software" || fail "no interval of orrery"
+simulate | grep -q "by the errors on [1-9][0-9]* published runs of all software" || fail "no interval of orrery"
 sed '/^\[launches\]/,/^value/s/queued/eager/' "$source_root/configs/software/orrery.toml" > own.toml
 simulate --software own.toml --json > own.json || fail "no forecast of a file of one's own"
 sed 's/^value = "queued"/value = "fast"/' "$source_root/configs/software/orrery.toml" > wrong.toml
