@@ -189,8 +189,8 @@ plan() { $orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" -
 plan --jobs 1 -o plan.svg > plan.txt || fail "no plan"
 grep -q "has 79.6 GiB" plan.svg && [ "$(grep -c 'class="lead"' plan.svg)" -gt 1 ] ||
     fail "the plan's picture has no limit, or no numbers"
-plan --software nemo --keep zero,schedule,recompute,sequence,samples -o nemo.svg > nemo.txt || fail "no plan of nemo"
-grep -q "software nemo" nemo.svg || { cat nemo.txt; fail "the plan does not say which training software runs it"; }
+plan --software nemo --keep zero,schedule,recompute,sequence,samples > nemo.txt || fail "no plan of nemo"
+grep -q "^software nemo" nemo.txt || { cat nemo.txt; fail "the plan does not say which training software runs it"; }
 # How many are judged at the same time changes nothing, not even the order of equals.
 plan --jobs 3 > plan3.txt || fail "no plan in processes"
 diff <(sed 's/, [0-9.]* s$//' plan.txt) <(sed 's/, [0-9.]* s$//' plan3.txt) || fail "--jobs changes the plan"
