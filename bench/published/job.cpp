@@ -169,6 +169,8 @@ std::vector<Job> jobs_of(const Row& row) {
     const bool open = !row.micro_batch || !words.recompute_stated || !words.share_stated;
     std::vector<int64_t> micro_batches = {row.micro_batch.value_or(1)};
     if (!row.micro_batch) micro_batches = {4, 2, 1};
+    if (const int64_t recipes = words.software.pipelined_samples; !row.micro_batch && row.pp > 1 && recipes > 0)
+        micro_batches = {recipes};
     std::vector<int64_t> chunks = {row.chunks.value_or(1)};
     if (!row.chunks && !row.micro_batch && words.interleaves && row.pp > 1) {
         int64_t most = 1;  // one layer a chunk costs more messages than it saves in bubble

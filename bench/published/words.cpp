@@ -200,7 +200,9 @@ const std::vector<Default>& default_list() {
          "words_of"},
         {"full recompute of some blocks", "the first sixth of them", "read_recompute"},
         {"vp", "1; guessed where micro_batch and recompute are left out, too", "jobs_of"},
-        {"micro_batch, recompute", "guessed: the fastest that fits; recomputed only where nothing else does",
+        {"micro_batch, recompute",
+         "guessed: in a pipeline as the software's recipes, else the fastest that fits; recomputed only where nothing "
+         "else does",
          "jobs_of"},
         {"share of blocks that are recomputed", "every second block; all where that does not fit", "jobs_of"},
         {"vocabulary", "rounded up to 128 tp where tp > 1", "jobs_of"},

@@ -78,6 +78,7 @@ SoftwareDefaults software_defaults(const std::string& name, Config& file) {
     made.chunks_tp = cells.word("tp_overlap", Flags{{"none", false}, {"ring", true}});
     made.recomputes_whole = cells.word("block_recompute", Flags{{"needed", false}, {"whole", true}});
     made.stages_by_cost = cells.word("stages", Flags{{"even", false}, {"by_cost", true}});
+    made.pipelined_samples = cells.elements("pipelined_samples");
     made.scatters_messages = cells.word("stage_messages", Flags{{"whole", false}, {"scattered", true}});
     const auto overlap = cells.word(
         "stage_overlap", std::vector<std::pair<std::string, int>>{{"never", 0}, {"interleaved", 1}, {"always", 2}});

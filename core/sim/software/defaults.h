@@ -31,6 +31,7 @@ struct SoftwareDefaults {
 
     bool splits_sequence = false;    ///< sequence parallelism where tp > 1
     bool chunks_tp = false;          ///< collectives of tp in chunks next to their matrix products
+    int64_t pipelined_samples = 0;   ///< sequences of a micro-batch in recipes with a pipeline; 0: no recipe says it
     bool scatters_messages = false;  ///< stages send 1/tp of a whole activation, which the receiver's ranks gather
     bool overlaps_stages = false;    ///< messages of interleaved stages overlap with kernels
     bool overlaps_1f1b = false;      ///< those of other schedules do, too
