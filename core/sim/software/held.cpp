@@ -39,8 +39,8 @@ public:
     int64_t bytes(std::string* text) {
         for (const Operand& place : c_.places) count_place(place);
         std::vector<Alive> alive;
-        const std::vector<double> pool_scale = scale_of_pools();
         const std::vector<Lifetime> lives = pool_lifetimes(c_);
+        const std::vector<double> pool_scale = scale_of_pools(lives.size());
         for (size_t pool = 0; pool < lives.size(); ++pool)
             alive.push_back({static_cast<double>(lives[pool].bytes) * pool_scale[pool], lives[pool].first,
                              lives[pool].last, nullptr});
@@ -83,8 +83,9 @@ private:
         }
         // Flat buffers also split what no dim of a param divides.
         const int64_t ranks = how_.zero > 0 && !split_by_data(value) ? data_ranks() : 1;
-        states_ += static_cast<double>(bytes) / static_cast<double>(ranks);
-        always_ += static_cast<double>(bytes) / static_cast<double>(ranks);
+        const double part = static_cast<double>(bytes) / static_cast<double>(ranks);
+        states_ += part;
+        always_ += part;
     }
 
     /// A param's copy in 16 bits and its gradients, which stay during the whole step.
@@ -95,9 +96,9 @@ private:
         for (size_t dim = 0; dim < value.layout.splits().size(); ++dim)
             for (const AxisId axis : value.layout.splits()[dim])
                 if (!is_data(axis) || value.dims[dim] == "experts") parts *= plan_.mesh.size(axis);
-        const double each = 2 + gradient_bytes();
-        params_ += each * static_cast<double>(value.type.count() / parts);
-        always_ += each * static_cast<double>(value.type.count() / parts);
+        const double bytes = (2 + gradient_bytes()) * static_cast<double>(value.type.count() / parts);
+        params_ += bytes;
+        always_ += bytes;
     }
 
     double gradient_bytes() const {
@@ -215,7 +216,7 @@ private:
     }
 
     /// For each pool of frames: max bytes of a frame in the software, over that in the plan.
-    std::vector<double> scale_of_pools() const {
+    std::vector<double> scale_of_pools(size_t pools) const {
         std::map<int, std::vector<Alive>> own, plans;  // by kind of frame
         for (const Buffer& b : c_.buffers) {
             if (b.arena != Arena::scratch || b.first < 0 || b.frames == none) continue;
@@ -228,12 +229,9 @@ private:
             here = std::max(here, fullest(alive).first);
             there = std::max(there, fullest(plans[kind]).first);
         }
-        std::vector<double> scale;
-        for (const auto& [pool, two] : most) {
-            scale.resize(std::max(scale.size(), static_cast<size_t>(pool) + 1), 1);
-            scale[static_cast<size_t>(pool)] = two.second > 0 ? two.first / two.second : 1;
-        }
-        scale.resize(pool_lifetimes(c_).size(), 1);
+        std::vector<double> scale(pools, 1);
+        for (const auto& [pool, two] : most)
+            if (two.second > 0) scale[static_cast<size_t>(pool)] = two.first / two.second;
         return scale;
     }
 
