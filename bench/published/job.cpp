@@ -64,11 +64,12 @@ std::string toml_of(const Job& job) {
         "\"none\"\ntokens_per_sequence = {}\n[lua]\ninstructions_million = 100000\nmemory_mib = 4096\n[script]\n"
         "layers = {}\nembed = {}\nheads = {}\nkv_heads = {}\nmlp = {}\nvocab = {}\nactivation = \"{}\"\nnorm = "
         "\"{}\"\npositions = \"{}\"\nbias = {}\ntied = {}\nschedule = \"{}\"\nchunks = {}\nstages = {}\nsequence = {}\n"
-        "zero = {}\nreplicate = \"{}\"\nbucket_mib = {}\nrecompute = \"{}\"\n{}",
+        "saves_gathered = {}\nzero = {}\nreplicate = \"{}\"\nbucket_mib = {}\nrecompute = \"{}\"\n{}",
         mesh, job.micro_batch * job.micros * row.dp, job.micros, "bf16", row.tokens, row.layers, row.embed, job.heads,
         job.kv_heads, row.mlp, job.vocab, words.activation, words.norm, words.positions, words.bias, words.tied,
         job.chunks > 1 ? "interleaved" : "1f1b", job.chunks,
-        row.layers % (row.pp * job.chunks) == 0 ? row.pp * job.chunks : 0, words.sequence, words.zero,
+        row.layers % (row.pp * job.chunks) == 0 ? row.pp * job.chunks : 0, words.sequence,
+        !words.software.gathers_again, words.zero,
         hybrid ? "rep" : "", bucket_mib(words), job.recompute,
         (row.cp > 1 ? "order = \"zigzag\"\n" : "") + stage_blocks(job) + experts_of(job));
 }
@@ -222,8 +223,7 @@ std::string text_of_profile(const Job& job) {
         std::string(m.sends_in_pairs ? "\nsends in pairs" : "") +
         (m.recomputes_whole ? job.row.tp > 1 ? "\nrecomputes whole, sums" : "\nrecomputes whole" : "") +
         (m.copies_parts > 0 ? fmt::format("\ncopies parts {}", m.copies_parts) : "") +
-        fmt::format("\nheld gradients {} gathers again {} separate {} eight bit {}",
-                    static_cast<int>(job.words.software.held_gradients), job.words.software.gathers_again,
+        fmt::format("\nheld gradients {} separate {} eight bit {}", static_cast<int>(job.words.software.held_gradients),
                     job.words.software.separate_elementwise, job.words.eight_bit);
     return more + fmt::format(
                       "\nchunks {} late gradients {} params {} blocks {} f32 {} 8 bit {} bf16 {} whole {} cut {} "

@@ -21,6 +21,7 @@ local opt = o.options {
   stages     = { 0, "stages of equally many blocks; 0: the embedding and the head count as blocks, too" },
   stage_blocks = { "", "blocks of each stage, as 11,5; empty: as `stages` says" },
   sequence   = { false, "tp also splits what lies between the blocks" },
+  saves_gathered = { false, "with sequence: what tp has gathered is saved for the backward pass" },
   context    = { "ring", "method over cp" },
   order      = { "natural", "of a row's tokens over cp" },
   zero       = { 0, "stage over dp and cp" },
@@ -131,7 +132,7 @@ local asked = {
   o.strategy.pipeline { axis = "pp", schedule = opt.schedule, chunks = opt.chunks, layers = blocks,
                         ends = #blocks == 0 },
   o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
-  o.strategy.tensor { axis = "tp", sequence = opt.sequence },
+  o.strategy.tensor { axis = "tp", sequence = opt.sequence, keep = opt.saves_gathered },
 }
 if opt.experts > 0 then
   table.insert(asked, 2, o.strategy.expert { axes = { "ep" } })

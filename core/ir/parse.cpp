@@ -295,7 +295,7 @@ private:
         const ValueId id = known(line);
         const std::string axis = line.word();
         const Placement where = placement(line, program_.value(id).type.shape.size());
-        const Keep keep = line.take("fragment") ? Keep::fragment : Keep::step;
+        const Keep keep = line.take("fragment") ? Keep::fragment : line.take("part") ? Keep::part : Keep::step;
         const bool optional = line.take("optional");
         const Origin origin = note_origin(line);
         if (store) {

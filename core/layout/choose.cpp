@@ -138,9 +138,14 @@ private:
     int64_t cost_of(const Candidate& candidate, const Layout& needed) const {
         if (candidate.free) return 0;
         int64_t best = unreachable;
-        for (const Layout* held : candidate.held)
-            if (const ReshardPath* path = resharder_.path(*candidate.type, *held, needed))
+        for (const Layout* held : candidate.held) {
+            Layout from = *held;
+            for (const AxisId axis : candidate.parts)
+                if (needed.at(axis) == Placement::replicated() && from.at(axis).kind == Kind::split)
+                    from.set(axis, Placement::replicated());
+            if (const ReshardPath* path = resharder_.path(*candidate.type, from, needed))
                 best = std::min(best, path->cost);
+        }
         return best;
     }
 

@@ -16,6 +16,7 @@ struct Candidate {
     /// True: a strategy placed the input with a mark, or it lists rows that the op picks. It is moved as a last resort.
     bool pinned = false;
     bool free = false;    ///< true: the input costs nothing in any layout (a constant, random numbers)
+    std::vector<AxisId> parts;  ///< axes over which gathering the input costs nothing (Keep::part)
 };
 
 /// The layout that an output must have: on all axes (`rest`, for updates) or on some axes (`targets`, from marks).

@@ -55,6 +55,10 @@ private:
                                     "different layers\n  give the two strategies different axes of the mesh",
                                     describe(program_, mark.value), mark.placement.text(), mark.axis, mesh_.size(*axis),
                                     pipeline.origin.text()));
+        if (mark.keep == Keep::part && mark.placement.kind != Kind::replicate)
+            throw Error(mark.origin, fmt::format("cannot mark the use of {} {} over {} with keep = \"part\": it keeps parts "
+                                                 "of what ops read whole; mark it R",
+                                                 describe(program_, mark.value), mark.placement.text(), mark.axis));
         const bool at_rest = value.role != Role::temporary;
         if (mark.placement.kind == Kind::partial && at_rest)
             throw Error(mark.origin,
@@ -187,7 +191,9 @@ Layout with_targets(Layout layout, const std::vector<Target>& targets) {
 
 Layout with_uses(const Layout& lies, const Shape& shape, const std::vector<Target>& uses,
                  const std::vector<Target>& stores, const Mesh& mesh) {
-    Layout preferred = with_targets(lies, uses);
+    Layout preferred = lies;
+    for (const Target& use : uses)
+        if (use.keep != Keep::part) preferred = with_targets(preferred, {use});
     const auto names = [](const std::vector<Target>& targets, AxisId axis) {
         return std::any_of(targets.begin(), targets.end(), [&](const Target& t) { return t.axis == axis; });
     };

@@ -29,8 +29,8 @@ Marks collect_marks(const Program& program, const Mesh& mesh);
 /// Returns a layout with marks applied in order. Of axes that split a dim, a mark's axis becomes the innermost.
 Layout with_targets(Layout layout, const std::vector<Target>& targets);
 
-/// Returns the layout in which ops should read a value: its stored layout `lies`, changed by its `use` marks. When a
-/// dim is then not divisible, axes that no mark of the value names are removed from it, innermost first.
+/// Returns the layout in which ops should read a value: its stored layout `lies`, changed by its `use` marks except
+/// those of Keep::part. When a dim is then not divisible, axes that no mark of the value names are removed from it, innermost first.
 Layout with_uses(const Layout& lies, const Shape& shape, const std::vector<Target>& uses,
                  const std::vector<Target>& stores, const Mesh& mesh);
 

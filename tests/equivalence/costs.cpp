@@ -170,9 +170,8 @@ TEST_CASE("a mixture sends 4 B (P-1)/P of slabs of B bytes a micro-batch, over o
             const int64_t slab = groups * experts * slots * embed * 4, loads = groups * experts * 4;
             INFO(one.mesh << " " << one.script << " micro " << a);
             CHECK(bytes[Opcode::all_to_all] == blocks * a * (4 * slab + loads) * (one.ranks - 1) / one.ranks);
-            // Tensor parallelism with `sequence` gathers the rows of the residual stream without a mark.
             for (const auto& moved : redistributions(test::compile(mixture->train(), mixture->mesh, options).plan))
-                CHECK((!moved.implicit || moved.axis == "tp"));
+                CHECK(!moved.implicit);
         }
 }
 
@@ -310,7 +309,8 @@ TEST_CASE("context by a ring sends (P-1) (2 U + U') a layer, and with heads insi
     CHECK(bytes[Opcode::all_to_all] == blocks * 2 * (rows * D * 4) * (2 * 4 + 2 * 2) / 2);
 }
 
-TEST_CASE("tensor parallelism sends 4 all-reduces a layer, and sequence parallelism the same bytes", "[costs]") {
+TEST_CASE("tensor parallelism sends 4 all-reduces a layer; sequence parallelism as much and a block's input again",
+          "[costs]") {
     for (const char* model : {"llama", "gpt", "qwen2"})
         for (int64_t ranks : {2})
             for (int64_t a : {1, 2}) {
@@ -334,7 +334,13 @@ TEST_CASE("tensor parallelism sends 4 all-reduces a layer, and sequence parallel
                 CHECK(sequence[Opcode::all_reduce] == 2 * one(between) + statistics + norm);
                 CHECK(sequence[Opcode::reduce_scatter] == one(units * stream));
                 const int64_t positions = std::string(model) == "gpt" ? one(seq * embed * 4) : 0;  // their gradient
-                CHECK(sequence[Opcode::all_gather] == one(units * stream) + positions);
+                const int64_t again = 2 * blocks + 1;  // for gradients of weights, the head's too
+                CHECK(sequence[Opcode::all_gather] == one((units + again) * stream) + positions);
+                for (const auto& moved : redistributions(test::compile(split->train(), split->mesh).plan))
+                    CHECK(!moved.implicit);
+                const std::string options = "vocab = 400\nsequence = true\nkeep_gathered = true";
+                auto kept = sent(*made(model, fmt::format("tp = {}", ranks), options, a));
+                CHECK(kept[Opcode::all_gather] == one(units * stream) + positions);
             }
 }
 

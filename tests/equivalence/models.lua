@@ -35,6 +35,7 @@ local opt = o.options {
   order      = { "natural", "of the tokens of rows, over cp" },
   packed     = { false, "rows of several documents, or in an order: attention by documents and positions" },
   sequence   = { false, "tp also splits what lies between the blocks" },
+  keep_gathered = { false, "with sequence: a block's input is gathered once for both passes" },
   optional   = { false, "tp keeps whole what it cannot split" },
   zero       = { 0, "stage over dp and cp" },
   replicate  = { "", "the axis that repeats what zero splits" },
@@ -81,7 +82,8 @@ end
 local over = {}
 for axis in opt.experts_over:gmatch "%S+" do over[#over + 1] = axis end
 if #over > 0 then program:parallel { strategies.expert { axes = over } } end
-local asked = { o.strategy.tensor { axis = "tp", sequence = opt.sequence, optional = opt.optional } }
+local asked = { o.strategy.tensor { axis = "tp", sequence = opt.sequence, keep = opt.keep_gathered,
+                                    optional = opt.optional } }
 if opt.zero > 0 then
   asked[2] = o.strategy.zero { axis = { "dp", "ep", "co", "cp" }, replicate = opt.replicate, stage = opt.zero,
     bucket_mib = opt.bucket_mib, reduce = opt.reduce }

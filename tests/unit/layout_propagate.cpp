@@ -204,6 +204,37 @@ TEST_CASE("sequence parallelism: residual values split over seq turn all-reduces
     sound(m.program, mesh_of({{"dp", 2}, {"tp", 2}}, 2));
 }
 
+TEST_CASE("use R, keep = part: kept split, gathered once in each pass by all readers that need it whole") {
+    const Mesh mesh = mesh_of({{"tp", 2}});
+    const auto distributed = [&](bool parts, int64_t micro) {
+        Model m = block(4, 4, 2, 4, 12, false);
+        m.split_names({{"heads", "tp"}, {"mlp", "tp"}, {"vocab", "tp"}});
+        for (const char* name : {"residual1", "residual2"}) m.store(name, "tp", S(1));
+        for (const Op& op : m.program.ops)
+            if (op.kind == "rmsnorm" && parts)
+                m.program.use(op.outputs[0], "tp", R, {"test", "strategy.lua", 3, 0}, Keep::part);
+        return sound(m.program, mesh_of({{"tp", 2}}, micro));
+    };
+    for (const int64_t micro : {1, 2}) {
+        const Program whole = distributed(false, micro), parts = distributed(true, micro);
+        Counts more = count(whole);
+        more["all_gather tp"] += 3;  // of the inputs of attention, mlp and head, for their weights' gradients
+        CHECK(count(parts) == more);
+        for (const Op& op : parts.ops) {
+            const Value& made = parts.value(op.outputs[0]);
+            if (op.kind == "rmsnorm") CHECK(made.layout.at(0) == S(1));
+            if (op.kind != "all_gather" || parts.op(parts.value(op.inputs[0]).op).kind != "rmsnorm") continue;
+            CHECK(op.attributes.text("keep") == "fragment");
+            for (const Op& reader : parts.ops)
+                if (std::ranges::count(reader.inputs, op.outputs[0]) > 0) CHECK(reader.phase == op.phase);
+        }
+    }
+    Model m = block(4, 4, 2, 4, 12, false);
+    m.program.use(*m.program.find("residual1"), "tp", S(1), {"test", "strategy.lua", 3, 0}, Keep::part);
+    CHECK_THROWS_WITH(distribute(m.program, mesh), Catch::Contains("keep = \"part\": it keeps parts of what ops read "
+                                                                   "whole; mark it R"));
+}
+
 TEST_CASE("store S, use R: gathered before the first use, gradients scattered, states stay split") {
     for (const Keep keep : {Keep::step, Keep::fragment}) {
         Model m = mlp(8, 4, 12, true, true);

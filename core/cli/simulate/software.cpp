@@ -132,6 +132,9 @@ std::vector<std::string> differences(const SoftwareRun& run, const Plan& plan, c
         else
             add(fmt::format("splits the sequence over tp{}", chunks), "does not (script.sequence)");
     }
+    if (run.sequence && by.splits_sequence && by.gathers_again != run.gathers_again)
+        add(fmt::format("{} the inputs of matrix products that tp gathers", by.gathers_again ? "gathers again" : "saves"),
+            fmt::format("{} them (strategy tensor: keep)", by.gathers_again ? "saves" : "gathers again"));
     const std::string recompute = option("recompute");
     const OpDef* recomputed = find_op_def(recompute);
     const bool core =

@@ -323,7 +323,10 @@ private:
                                 at_rest && value.role == Role::param ? &value.layout : &held.preferred,
                                 {},
                                 held.pinned || picks_rows(rule, value),
-                                held.source >= 0};
+                                held.source >= 0,
+                                {}};
+            for (const Target& use : held.uses)
+                if (use.keep == Keep::part) candidate.parts.push_back(use.axis);
             for (size_t i = 0; i < held.versions.size(); ++i)
                 if (versions_.usable(held, i, fragment))
                     candidate.held.push_back(&versions_.program.value(held.versions[i]).layout);

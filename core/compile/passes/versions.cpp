@@ -162,6 +162,17 @@ Op Versions::step_op(const ReshardStep& step, const Reader& reader, int like) co
     return op;
 }
 
+/// How long a copy of the value that is made over the axis lives by the value's `use` marks; "": none applies.
+std::string Versions::keep_of(ValueId value, AxisId axis) const {
+    std::string keep;
+    for (const Target& use : held(value).uses) {
+        if (use.keep == Keep::part && use.axis != axis) continue;
+        if (use.keep != Keep::step) return "fragment";
+        keep = "step";
+    }
+    return keep;
+}
+
 ValueId Versions::follow(ValueId value, ValueId from, const ReshardPath& path, const Reader& reader) {
     // A value of the backward pass that the update reads is sent as soon as it exists, so that messages overlap with
     // the rest of the pass. For a mark or an update, it is sent right after the op that computes it.
@@ -171,14 +182,11 @@ ValueId Versions::follow(ValueId value, ValueId from, const ReshardPath& path, c
         annotated_.op(made.op).phase != Phase::update)
         place = {made.op, true};
     place = std::max(place, made);  // an earlier reader may take a message that is sent later
-    const Held& before = held(value);
-    const bool read = !before.uses.empty() && !reader.asked;
-    const bool fragment = read && std::any_of(before.uses.begin(), before.uses.end(),
-                                              [](const Target& use) { return use.keep == Keep::fragment; });
     const bool late = leaves_loop(from, path.steps.back().layout);
     for (const ReshardStep& step : path.steps) {
         Op op = step_op(step, reader, place.op);
-        if (read) op.attributes.set("keep", std::string(fragment ? "fragment" : "step"));
+        const std::string keep = reader.asked ? "" : keep_of(value, step.axis);
+        if (!keep.empty()) op.attributes.set("keep", keep);
         Value next;
         next.type = program.value(value).type;
         next.dims = program.value(value).dims;
@@ -192,7 +200,7 @@ ValueId Versions::follow(ValueId value, ValueId from, const ReshardPath& path, c
         places_[to] = place;
         entries_.push_back({place, std::move(op), -1});
         held(value).versions.push_back(to);
-        held(value).fragments.push_back(fragment ? fragment_of(annotated_.op(reader.index)) : -1);
+        held(value).fragments.push_back(keep == "fragment" ? fragment_of(annotated_.op(reader.index)) : -1);
         from = to;
     }
     return from;

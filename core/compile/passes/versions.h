@@ -81,6 +81,7 @@ private:
     };
     ValueId place_source(ValueId value, const Layout& needed, const Reader& reader);
     ValueId follow(ValueId value, ValueId from, const ReshardPath& path, const Reader& reader);
+    std::string keep_of(ValueId value, AxisId axis) const;
     Op step_op(const ReshardStep& step, const Reader& reader, int like) const;
     void enforce_budget(ValueId value, const Layout& needed, const ReshardPath& path, const Reader& reader) const;
     [[noreturn]] void fail(ValueId value, const Layout& needed, const Reader& reader) const;

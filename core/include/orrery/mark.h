@@ -11,7 +11,10 @@ using ValueId = int32_t;
 using OpId = int32_t;
 constexpr int32_t none = -1;
 
-enum class Keep : uint8_t { step, fragment };
+/// How long a copy of a value lives that its `use` marks gather: the step, or one phase of a stage (`fragment`). `part`:
+/// one phase of a stage as well, but the mark asks for no layout. Ops read the value as it is stored; where an op would
+/// have to move another operand for that, this value is gathered over the axis instead, whatever it costs.
+enum class Keep : uint8_t { step, fragment, part };
 
 /// A placement of one value on one axis, set by a strategy: `store` while no op uses the value, `use` when ops read it.
 struct Mark {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/suggest.h"
 #include "base/text.h"
@@ -80,8 +81,9 @@ void mark(lua_State* L, const std::shared_ptr<Tape>& shared, const std::vector<V
     lua_getfield(L, 2, "keep");
     const std::string keep = lua_isnil(L, -1) ? "step" : check_text(L, -1);
     lua_pop(L, 2);
-    if (keep != "step" && keep != "fragment")
-        fail(L, fmt::format("{}: keep is {}, expected \"step\" or \"fragment\"", function, quote(keep)));
+    const std::map<std::string, Keep> lives = {{"step", Keep::step}, {"fragment", Keep::fragment}, {"part", Keep::part}};
+    if (!lives.contains(keep))
+        fail(L, fmt::format("{}: keep is {}, expected \"step\", \"fragment\" or \"part\"", function, quote(keep)));
     push_sorted_keys(L, 2);
     const int keys = lua_gettop(L);
     for (lua_Integer i = 1; lua_rawgeti(L, keys, i) != LUA_TNIL; ++i) {
@@ -101,7 +103,7 @@ void mark(lua_State* L, const std::shared_ptr<Tape>& shared, const std::vector<V
                 tape.program->store(id, axis, placement, mark_origin(tape), optional);
             else
                 tape.program->use(id, axis, placement, mark_origin(tape),
-                                  keep == "fragment" ? Keep::fragment : Keep::step, optional);
+                                  lives.at(keep), optional);
         }
         lua_pop(L, 1);
     }

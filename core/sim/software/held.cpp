@@ -25,7 +25,6 @@ public:
           p_(plan.program),
           c_(c),
           how_(run),
-          tp_(plan.mesh.find("tp").value_or(none)),
           data_(axes_named(plan.mesh, {"dp", "ep", "cp"})),
           backward_(p_.values.size()) {
         for (const Op& op : p_.ops) {
@@ -171,22 +170,11 @@ private:
         if (value.op == none || p_.op(value.op).phase != Phase::forward || !saved(b)) return 1;
         const Op& maker = p_.op(value.op);
         const OpDef& def = op_def(maker.kind);
-        // The software gathers it again for the weights' gradient.
-        if (how_.sequence && how_.software.gathers_again && communicates(def) && is_split_by_tp(maker.inputs[0]) &&
-            !is_split_by_tp(b.value))
-            return 1.0 / static_cast<double>(plan_.mesh.size(tp_));
         double factor = 1;
         if (how_.eight_bit) factor += eight_bit_copy(b.value);
         if (how_.software.separate_elementwise && multiplies_two(maker, def)) factor += 1;
         if (how_.recomputes_blocks && how_.software.f32_params) factor *= 2;  // autocast leaves the residual sum in f32
         return factor;
-    }
-
-    bool is_split_by_tp(ValueId id) const {
-        if (tp_ == none) return false;
-        for (const auto& axes : p_.value(id).layout.splits())
-            if (std::ranges::find(axes, tp_) != axes.end()) return true;
-        return false;
     }
 
     /// Relative change in size from an 8-bit copy saved for the weight gradient; the 16-bit value is freed if nothing
@@ -260,7 +248,6 @@ private:
     const Program& p_;
     const RankClass& c_;
     const SoftwareRun& how_;
-    AxisId tp_;
     AxisFlags data_;                                ///< ranks along them share gradients and states
     std::vector<std::vector<const Op*>> backward_;  ///< by ValueId: ops of the backward pass that read it
     std::set<ValueId> logits_, counted_;

@@ -36,6 +36,14 @@ void add_loss_kernels(RankClass& c, SoftwareDefaults::Loss loss) {
     insert_copies(c, copies);
 }
 
+/// Whether a gather of the backward pass is of what the forward pass made.
+bool gathers_again(const Program& program, const Instruction& i) {
+    const OpId op = i.op;
+    if (op == none || program.op(op).phase != Phase::backward) return false;
+    const OpId maker = program.value(program.op(op).inputs[0]).op;
+    return maker != none && program.op(maker).phase == Phase::forward;
+}
+
 }  // namespace
 
 void settle(SoftwareRun& run, const SoftwareJob& job) {
@@ -61,6 +69,8 @@ SoftwareRun run_of(SoftwareDefaults software, const Plan& plan) {
         for (const Instruction& i : c.stream) {
             const bool in_fragment = i.fragment.micro >= 0;
             if (i.opcode == Opcode::all_gather && data[at(i.axis)]) run.zero = std::max(run.zero, in_fragment ? 3 : 1);
+            if (i.opcode == Opcode::all_gather && tp[at(i.axis)] && in_fragment && gathers_again(plan.program, i))
+                run.gathers_again = true;
             if (i.opcode == Opcode::reduce_scatter && tp[at(i.axis)] && in_fragment) run.sequence = true;
         }
     }

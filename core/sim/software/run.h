@@ -18,6 +18,7 @@ struct SoftwareRun {
     int64_t chunks = 1;              ///< stages of each rank of the pipeline
     bool eight_bit = false;          ///< matrix products of linear layers are in 8 bits
     bool sequence = false;           ///< tp also splits the sequence between blocks
+    bool gathers_again = false;      ///< the backward pass gathers inputs of matrix products over tp again
     bool recomputes_blocks = false;  ///< the backward pass recomputes whole blocks
     int64_t logits = 0;              ///< columns of the logits on a rank; 0: unknown
     // Set by settle():
@@ -36,7 +37,7 @@ struct SoftwareJob {
 /// Sets the fields below "Set by settle()", and clears 8-bit defaults in a job without 8-bit GEMMs.
 void settle(SoftwareRun& run, const SoftwareJob& job);
 
-/// Reads from a plan what a SoftwareRun depends on: `zero`, `chunks`, `sequence` and `logits`.
+/// Reads from a plan what a SoftwareRun depends on: `zero`, `chunks`, `sequence`, `gathers_again` and `logits`.
 SoftwareRun run_of(SoftwareDefaults software, const Plan& plan);
 
 /// Max MiB of a gradient message: 160 in flat buffers; else PyTorch's 25 MiB of 16-bit gradients, 50 if they are sent

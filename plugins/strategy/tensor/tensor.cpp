@@ -23,6 +23,7 @@ public:
           dims_(options.has("dims") ? options.texts("dims")
                                     : std::vector<std::string>{"heads", "kv_heads", "mlp", "vocab"}),
           sequence_(options.flag("sequence", false)),
+          keep_(options.flag("keep", false)),
           optional_(options.flag("optional", false)),
           origin_(std::move(origin)) {
         if (origin_.who.empty()) origin_.who = "tensor";
@@ -47,7 +48,10 @@ public:
         bool found = false;
         for (ValueId param : program.params()) found |= mark(program, mesh, param, split);
         if (!found && !optional_) refuse_nothing(program);
-        if (sequence_) split_sequence(program, mesh, earlier);
+        if (!sequence_) return;
+        const std::map<ValueId, bool> groups = values_of_groups(program);
+        split_sequence(program, mesh, earlier, groups);
+        keep_parts(program, split, groups);
     }
 
 private:
@@ -205,13 +209,41 @@ private:
         });
     }
 
+    /// Whether the value is inside a block: its heads, or another of the dims, are split instead of the sequence.
+    static bool inside(const Program& program, ValueId id, const std::vector<std::string>& dims) {
+        const auto& of = program.value(id).dims;
+        return program.dim(id, "head_dim") ||
+               std::any_of(of.begin(), of.end(), [&](const auto& dim) { return has(dims, dim); });
+    }
+
+    /// Marks what enters a block, and the gradient of what leaves it, as read whole but kept in parts: the products with
+    /// split params share one gather in the forward pass and one in the backward pass.
+    void keep_parts(Program& program, const std::vector<std::string>& split,
+                    const std::map<ValueId, bool>& groups) const {
+        std::set<ValueId> read;
+        for (const Op& op : program.ops) {
+            const auto in_block = [&](ValueId id) { return inside(program, id, split); };
+            if (op.phase == Phase::update ||
+                (std::ranges::none_of(op.inputs, in_block) && std::ranges::none_of(op.outputs, in_block)))
+                continue;
+            for (const ValueId id : op.inputs)
+                if (program.value(id).op != none && is_float(program.value(id).type.dtype) &&
+                    program.dim(id, "batch") && program.dim(id, "seq") && !inside(program, id, dims_) &&
+                    !groups.contains(id))
+                    read.insert(id);
+        }
+        for (const ValueId id : read)
+            program.use(id, axis_, Placement::replicated(), origin_,
+                        keep_ && activation(program, id) ? Keep::step : Keep::part);
+    }
+
     /// Splits activations with a batch and a sequence and none of the dims of split params: the residual stream, norms
     /// and dropouts.
-    void split_sequence(Program& program, const Mesh& mesh, const Splits& earlier) const {
+    void split_sequence(Program& program, const Mesh& mesh, const Splits& earlier,
+                        const std::map<ValueId, bool>& groups) const {
         Split outer;  // of the inputs' sequence, which activations follow
         for (const auto& [where, split] : earlier)
             if (program.dim(where.first, "seq") == where.second && split.parts > outer.parts) outer = split;
-        const std::map<ValueId, bool> groups = values_of_groups(program);
         const bool experts = splits_experts(program);
         for (size_t i = 0; i < program.values.size(); ++i) {
             const auto id = static_cast<ValueId>(i);
@@ -224,10 +256,7 @@ private:
             }
             if (!activation(program, id)) continue;
             const auto seq = program.dim(id, "seq");
-            const auto& dims = program.value(id).dims;
-            const bool inside = program.dim(id, "head_dim") ||
-                                std::any_of(dims.begin(), dims.end(), [&](const auto& dim) { return has(dims_, dim); });
-            if (!seq || inside) continue;
+            if (!seq || inside(program, id, dims_)) continue;
             const int64_t size = program.value(id).type.shape[static_cast<size_t>(*seq)];
             if (size % (mesh.size(axis_) * outer.parts) == 0)
                 program.store(id, axis_, Placement::split(*seq), origin_);
@@ -242,6 +271,7 @@ private:
     std::set<ValueId> taken_;  ///< values that earlier strategies split over the axis
     std::vector<std::string> dims_;
     bool sequence_;
+    bool keep_;
     bool optional_;
     Origin origin_;
 };
