@@ -33,7 +33,7 @@ Plan made(int64_t micros, bool again = false) {
     Model m = deep(2, 4 * micros, 32);
     m.split_names({{"mlp", "tp"}, {"batch", "dp"}, {"seq", "tp"}});
     for (const Op& op : m.program.ops)
-        if (op.kind == "rmsnorm" && again) m.program.use(op.outputs[0], "tp", R, {}, Keep::part);
+        if (op.kind == "rmsnorm" && again) m.program.use(op.outputs[0], "tp", Placement::replicated(), {}, Keep::part);
     const Mesh all = mesh.with_microbatches(micros);
     CompileOptions options;
     options.contracts = network_of(mesh);
