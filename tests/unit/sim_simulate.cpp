@@ -177,6 +177,7 @@ TEST_CASE("simulate: a message takes its time behind the later of both ends, and
     prices.transfer = [](int64_t) { return Demand{3, {}, 0, "wire"}; };
     SimulateOptions every;
     every.every_launch = true;
+    every.lanes = true;
     const Simulated run = simulate(plan, by_peer(), prices, every);
     CHECK(run.step_s == 6);
     REQUIRE(run.actors.size() == 2);
@@ -188,6 +189,13 @@ TEST_CASE("simulate: a message takes its time behind the later of both ends, and
     CHECK(run.actors[1].waiting == 1);
     CHECK(run.carried.at({0, "send 8"}) == "wire");
     REQUIRE(run.items.size() == 5);
+    using Times = std::vector<std::pair<double, double>>;
+    REQUIRE(run.lanes.size() == 4);
+    CHECK(run.lanes[0].busy == Times{{0, 2}});  // two kernels without a gap
+    CHECK(run.lanes[1].busy == Times{{1, 4}});
+    CHECK(run.lanes[1].exposed == Times{{2, 4}});
+    CHECK(run.lanes[3].busy == Times{{1, 4}});
+    CHECK(run.lanes[3].exposed == Times{{1, 4}});
     CHECK(run.items[1].partner == 3);
     CHECK(run.items[3].issued == 0);
     CHECK(run.items[3].start == 1);
@@ -207,8 +215,24 @@ TEST_CASE("simulate: a collective runs beside kernels, and shares its link with 
     prices.transfer = [](int64_t bytes) { return Demand{0, {{0, static_cast<double>(bytes)}}, 0, ""}; };
     TransportContract own = queued();
     own.lanes = TransportContract::Lanes::peer;
-    const Simulated run = simulate(plan, {{"dp", own}, {"tp", own}}, prices);
+    SimulateOptions options;
+    options.lanes = true;
+    const Simulated run = simulate(plan, {{"dp", own}, {"tp", own}}, prices, options);
     CHECK(run.step_s == 9);  // 8 bytes over a link of 1 a second, then 1 s
+    // Lanes: kernels outside fragments, and both collectives, whose exposed time is what the account says.
+    using Times = std::vector<std::pair<double, double>>;
+    REQUIRE(run.lanes.size() == 3);
+    CHECK(run.lanes[0].axis == none);
+    CHECK(run.lanes[0].busy == Times{{0, 2}, {8, 9}});
+    for (const SimulatedLane& lane : {run.lanes[1], run.lanes[2]}) {
+        CHECK(lane.busy == Times{{0, 8}});
+        double waited = 0;
+        for (const auto& [begin, end] : lane.exposed) waited += end - begin;
+        const auto found = run.actors[0].exposed.find(lane.axis);
+        CHECK(waited == (found == run.actors[0].exposed.end() ? 0 : found->second));
+    }
+    CHECK(simulate(plan, {{"dp", own}, {"tp", own}}, prices).lanes.empty());
+    prices.asked.resize(2);
     CHECK(run.actors.size() == 1);
     CHECK(run.actors[0].ranks == 8);
     CHECK(run.actors[0].computing == 3);
