@@ -43,6 +43,9 @@ private:
     double x_ = margin;
 };
 
+/// Whether any fragment of the timeline has room for the number of its micro-batch.
+bool has_numbers(const Page& page, double number_size);
+
 void draw_timeline(Page& page, double number_size);
 void draw_memory(Page& page);
 void draw_params(Page& page);

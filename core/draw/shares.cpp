@@ -36,7 +36,7 @@ std::string steps_path(const std::vector<double>& share, double x1, double x2, d
     std::string path = "M" + number(x1) + "," + number(floor);
     double level = 0;
     for (size_t bin = 0; bin < share.size(); ++bin) {
-        const double next = share[bin] <= 0 ? 0 : std::max(0.5, std::round(2 * height * share[bin]) / 2);
+        const double next = share[bin] <= 0 ? 0 : std::max(1.0, std::round(2 * height * share[bin]) / 2);
         if (next == level) continue;
         path += fmt::format("H{}V{}", number(x1 + width * static_cast<double>(bin)), number(floor - next));
         level = next;

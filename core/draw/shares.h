@@ -18,7 +18,7 @@ namespace drawing {
 std::vector<double> shares(const Intervals& times, double from, double to, size_t bins);
 
 /// Returns an SVG path that fills from y = `floor` up to `share` * `height` in each of the equal parts from `x1` to
-/// `x2`. A share above 0 is at least half a pixel high, so that it remains visible.
+/// `x2`. A share above 0 is at least a pixel high, so that it remains visible.
 std::string steps_path(const std::vector<double>& share, double x1, double x2, double floor, double height);
 
 /// Returns an SVG path of a box for each interval, at least half a pixel wide. `left`, `scale`: time 0 and pixels per

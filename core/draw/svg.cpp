@@ -93,7 +93,7 @@ void draw_head(Page& page) {
     page.y += 18;
 }
 
-void draw_key(Page& page) {
+void draw_key(Page& page, bool numbers) {
     Key key(page);
     const int chunks = chunks_of(page.picture.timeline);
     auto shades = [&](const std::string& letter) {
@@ -112,7 +112,10 @@ void draw_key(Page& page) {
         key.item({"exposed"}, "communication that kernels wait for (exposed)");
         key.item({"busy"}, "communication hidden by kernels or by other communication");
     }
-    key.words(chunks > 1 ? "number: micro-batch; pale to strong: chunks 0, 1, ..." : "number: micro-batch");
+    std::vector<std::string> words;
+    if (numbers) words.push_back("number: micro-batch");
+    if (chunks > 1) words.push_back("pale to strong: chunks 0, 1, ...");
+    if (!words.empty()) key.words(join(words, "; "));
     key.end();
     page.y += 26;
 }
@@ -144,12 +147,12 @@ std::string draw_svg(const Picture& picture) {
     page.scale = time_scale(page);
     page.left = margin + names_width(page) + 10 + page.scale * picture.lead;
     page.width = std::max({page.end() + page.scale * picture.lead + 10 + notes_width(page),
-                           (picture.params.empty() ? 760.0 : 1230.0), margin + text_width(picture.title, 20)}) +
+                           (picture.params.empty() ? 760.0 : 1240.0), margin + text_width(picture.title, 20)}) +
                  margin;
     // Font size of micro-batch numbers, limited by the shortest fragment as in time_scale().
     const double number_size = page.digits > 2 ? 7.5 : page.digits > 1 ? 8 : 10;
     draw_head(page);
-    draw_key(page);
+    draw_key(page, has_numbers(page, number_size));
     draw_timeline(page, number_size);
     if (!picture.memory.empty()) draw_memory(page);
     if (!picture.params.empty()) draw_params(page);

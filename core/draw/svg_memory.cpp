@@ -68,14 +68,16 @@ void draw_curve(Page& page, const MemoryCurve& curve, double height, int64_t top
     page.canvas.text(to + 10, page.y + height / 2 + 4, "peak " + bytes_text(curve.peak), "small");
 }
 
-void draw_memory_key(Page& page) {
+void draw_memory_key(Page& page, int64_t top) {
     Key key(page);
     key.item({"persistent"}, "params, optimizer state, inputs");
     key.item({"gradients"}, "gradients");
     key.item({"activations"}, "activations");
     key.item({"workspaces"}, "kernels' workspace");
     std::string note = "dot: fullest moment; before and after the fragments: what runs once a step";
-    if (page.picture.memory_limit > 0) note += "; limit " + bytes_text(page.picture.memory_limit);
+    if (page.picture.memory_limit > 0)
+        note += "; limit " + bytes_text(page.picture.memory_limit) +
+                (page.picture.memory_limit > top ? ", far above" : "");
     key.words(note);
     key.end();
 }
@@ -125,7 +127,7 @@ void draw_memory(Page& page) {
                                      curves.size(), page.picture.memory.size()),
                          "small");
     page.y += 10;
-    draw_memory_key(page);
+    draw_memory_key(page, top);
     page.y += 8;
     for (const MemoryCurve* curve : curves) {
         draw_curve(page, *curve, height, top, pixels);

@@ -8,7 +8,7 @@
 namespace orrery::drawing {
 namespace {
 
-constexpr double first_column = 300, column_width = 222, box_width = 72, box_height = 34, line_height = 14;
+constexpr double first_column = 300, column_width = 234, box_width = 72, box_height = 34, line_height = 14;
 /// Formats the coordinates of block number `index` on the axes that split a dim: "2" or "1,3".
 std::string coordinates(int64_t index, const std::vector<int64_t>& sizes) {
     std::string text;

@@ -12,10 +12,7 @@
 namespace orrery::drawing {
 namespace {
 
-constexpr double lane_height = 9, lane_pitch = 10;
-
-/// Whether a lane has too many intervals to draw a box for each; it then shows shares of the time.
-bool dense(const RankActivity::Lane& lane) { return lane.busy.size() + lane.exposed.size() > 250; }
+constexpr double tall = 20;  ///< height of a row from which on its fragments have numbers
 
 /// How the rows of a section are drawn.
 struct Rows {
@@ -27,9 +24,14 @@ struct Rows {
     std::vector<size_t> ranks;
     double height = 26, gap = 4;
     bool lanes = false;
+    bool notes = true;  ///< notes after the rows, which are about the whole step
+    double lane_height = 9;
+    size_t lane_boxes = 250;  ///< a lane with more intervals shows shares of the time instead of boxes
     double number_size = 10;
     Fragments fragments = Fragments::single;
     size_t fragment_bins = 1, lane_bins = 1;
+
+    bool dense(const RankActivity::Lane& lane) const { return lane.busy.size() + lane.exposed.size() > lane_boxes; }
 
     /// Returns how many rows apart names have to be, so that they do not overlap.
     size_t named() const {
@@ -40,14 +42,14 @@ struct Rows {
 };
 
 /// Chooses how the rows are drawn, so that what is drawn can be read and the file stays below 2 MB.
-Rows rows_of(const Page& page, std::vector<size_t> ranks, bool lanes, double number_size) {
-    constexpr size_t most_single = 2500, most_steps = 45'000;
-    constexpr double shortest_box = 3;
+Rows rows_of(const Page& page, const std::vector<size_t>& ranks, bool lanes, double number_size) {
+    constexpr size_t most_single = 2500, most_joined = 20'000, most_steps = 45'000;
     Rows rows;
     const size_t count = std::max<size_t>(1, ranks.size());
-    rows.height = count <= 8 ? 26 : count <= most_tall_rows ? 20 : count <= 32 ? 13 : 8;
+    rows.height = count <= 8 ? 26 : count <= most_tall_rows ? tall : count <= 32 ? 13 : 8;
     rows.gap = lanes ? 8 : count <= most_tall_rows ? 4 : 1;
     rows.lanes = lanes;
+    rows.lane_height = count <= 4 ? 18 : count <= 8 ? 13 : 9;
     rows.number_size = number_size;
     size_t fragments = 0;
     double shortest = 1e300;
@@ -56,12 +58,17 @@ Rows rows_of(const Page& page, std::vector<size_t> ranks, bool lanes, double num
             ++fragments;
             if (slot.end > slot.start) shortest = std::min(shortest, static_cast<double>(slot.end - slot.start));
         }
+    shortest *= page.scale;  // in pixels from here on
     if (fragments > most_single)
-        rows.fragments = shortest * page.scale < shortest_box ? Rows::Fragments::shares : Rows::Fragments::joined;
-    const auto pixels = static_cast<size_t>(std::max(1.0, page.end() - page.left));
-    rows.fragment_bins = std::min(pixels, most_steps / (3 * count));
-    if (lanes) rows.lane_bins = std::min(pixels, most_steps / (2 * count * page.picture.activity.front().lanes.size()));
-    rows.ranks = std::move(ranks);
+        rows.fragments = shortest < 1 || fragments > most_joined ? Rows::Fragments::shares : Rows::Fragments::joined;
+    const double width = std::max(1.0, page.end() - page.left);
+    const auto pixels = static_cast<size_t>(width);
+    // Several fragments a bin, so that the share of a kind does not vary from bin to bin.
+    rows.fragment_bins =
+        std::min(static_cast<size_t>(1 + width / std::max(1.0, 8 * shortest)), most_steps / (3 * count));
+    if (lanes)
+        rows.lane_bins = std::min(pixels, most_steps / (2 * count * page.picture.activity[ranks.front()].lanes.size()));
+    rows.ranks = ranks;
     return rows;
 }
 
@@ -89,6 +96,12 @@ std::string stages_text(const Timeline& timeline, size_t rank) {
     return list;
 }
 
+/// Whether a fragment has room for the number of its micro-batch.
+bool holds_number(const Page& page, const Slot& slot, const Rows& rows) {
+    const double width = page.scale * static_cast<double>(slot.end - slot.start);
+    return rows.height >= tall && width >= text_width(std::to_string(slot.fragment.micro), rows.number_size) + 1;
+}
+
 void draw_slot(Page& page, const Slot& slot, size_t rank, const Rows& rows) {
     if (slot.end == slot.start) return;
     const std::string text = std::to_string(slot.fragment.micro);
@@ -101,7 +114,7 @@ void draw_slot(Page& page, const Slot& slot, size_t rank, const Rows& rows) {
                                 slot.stage, rank, time_text(page.picture, static_cast<double>(slot.start)),
                                 time_text(page.picture, static_cast<double>(slot.end))),
                     width > 9 ? 2 : 0);
-    if (width >= text_width(text, rows.number_size) + 1 && rows.height >= 20)
+    if (holds_number(page, slot, rows))
         page.canvas.text(x + width / 2, page.y + rows.height / 2 + rows.number_size * 0.36, text, "n n" + look);
 }
 
@@ -129,23 +142,23 @@ void draw_joined(Page& page, size_t rank, const Rows& rows) {
 }
 
 void draw_lane(Page& page, const RankActivity::Lane& lane, const Rows& rows) {
-    const double floor = page.y + lane_height;
-    page.canvas.box(page.left, page.y, page.end() - page.left, lane_height, "lane");
+    const double height = rows.lane_height, words = page.y + height / 2 + 3;
+    page.canvas.box(page.left, page.y, page.end() - page.left, height, "lane");
     for (const auto& [times, look] : {std::pair{&lane.busy, "busy"}, {&lane.exposed, "exposed"}}) {
         if (times->empty()) continue;
         const auto makespan = static_cast<double>(page.picture.timeline.makespan);
-        page.canvas.path(dense(lane) ? steps_path(shares(*times, 0, makespan, rows.lane_bins), page.left, page.end(),
-                                                  floor, lane_height)
-                                     : boxes_path(*times, page.left, page.scale, page.y, lane_height),
+        page.canvas.path(rows.dense(lane) ? steps_path(shares(*times, 0, makespan, rows.lane_bins), page.left,
+                                                       page.end(), page.y + height, height)
+                                          : boxes_path(*times, page.left, page.scale, page.y, height),
                          look);
     }
-    page.canvas.text(page.left - 10, floor - 1.5, lane.axis, "tinyend");
+    page.canvas.text(page.left - 10, words, lane.axis, "tinyend");
     const double exposed = share_of(page, total(lane.exposed));
     page.canvas.text(
-        page.end() + 10, floor - 1.5,
+        page.end() + 10, words,
         fmt::format("exposed {}, hidden {}", percent(exposed), percent(share_of(page, total(lane.busy)) - exposed)),
         "tiny");
-    page.y += lane_pitch;
+    page.y += height + 1;
 }
 
 void draw_row(Page& page, size_t rank, const Rows& rows, bool named) {
@@ -155,7 +168,7 @@ void draw_row(Page& page, size_t rank, const Rows& rows, bool named) {
         page.canvas.text(margin, middle, row_name(t, rank), "name");
         const std::string stages = stages_text(t, rank);
         if (!stages.empty()) page.canvas.text(page.left - 10 - page.scale * page.picture.lead, middle, stages, "end");
-        page.canvas.text(page.end() + 10, middle, note_of(page, rank), "small");
+        if (rows.notes) page.canvas.text(page.end() + 10, middle, note_of(page, rank), "small");
     }
     page.canvas.box(page.left, page.y, page.end() - page.left, rows.height, "idle");
     if (rows.fragments == Rows::Fragments::single)
@@ -188,7 +201,8 @@ void draw_time_axis(Page& page) {
         page.canvas.line(page.x(at / unit), page.y, page.x(at / unit), page.y + 4, "axis");
         page.canvas.text(page.x(at / unit), page.y + 16, ticks.text(at), "middle");
     }
-    page.canvas.text(page.left, page.y + 32, "time, in " + (picture.unit_s > 0 ? ticks.name : picture.unit), "small");
+    page.canvas.text(page.left, page.y + 32, "time, in " + (picture.unit_s > 0 ? ticks.name : "") + picture.unit,
+                     "small");
     page.y += 32;
 }
 
@@ -199,7 +213,8 @@ std::string notes_of(const Page& page, const Rows& rows) {
         note = fmt::format("height of a colour: its share of the time{}",
                            chunks_of(page.picture.timeline) > 1 ? ", all chunks together" : "");
     const bool lanes = rows.lanes && std::ranges::any_of(rows.ranks, [&](size_t rank) {
-                           return std::ranges::any_of(page.picture.activity[rank].lanes, dense);
+                           return std::ranges::any_of(page.picture.activity[rank].lanes,
+                                                      [&](const auto& lane) { return rows.dense(lane); });
                        });
     if (lanes) note += std::string(note.empty() ? "" : "; ") + "height in a lane: its share of the time";
     return note;
@@ -237,7 +252,91 @@ std::string exposed_text(const Page& page) {
     return join(texts, ", ");
 }
 
+/// Returns the parts of the times within [from, to), as times after `from`.
+Intervals cut(const Intervals& times, double from, double to) {
+    Intervals parts;
+    for (const auto& [begin, end] : times)
+        if (begin < to && end > from) parts.emplace_back(std::max(begin, from) - from, std::min(end, to) - from);
+    return parts;
+}
+
+/// Returns the picture of two neighbouring fragments in the middle of a pipeline rank's step; if there is one, of a
+/// forward before a backward. The rows of other ranks are empty.
+Picture enlarged(const Picture& picture, size_t rank) {
+    const std::vector<Slot>& slots = picture.timeline.ranks[rank];
+    size_t first = slots.size() / 2;
+    for (size_t i = first; i + 1 < slots.size(); ++i)
+        if (slots[i].fragment.kind == Fragment::Kind::forward &&
+            slots[i + 1].fragment.kind == Fragment::Kind::backward) {
+            first = i;
+            break;
+        }
+    Picture part;
+    part.schedule = picture.schedule;
+    part.unit_s = picture.unit_s;
+    if (first + 1 >= slots.size()) return part;
+    const int64_t from = slots[first].start, to = std::max(slots[first].end, slots[first + 1].end);
+    part.unit = fmt::format(" after {}", time_text(picture, static_cast<double>(from)));
+    part.timeline.makespan = to - from;
+    part.timeline.ranks.resize(rank + 1);
+    part.activity.resize(rank + 1);
+    auto& row = part.timeline.ranks[rank];
+    for (const Slot& slot : slots)
+        if (slot.start < to && slot.end > from)
+            row.push_back(
+                {slot.fragment, slot.stage, std::max(slot.start, from) - from, std::min(slot.end, to) - from});
+    RankActivity& activity = part.activity[rank] = picture.activity[rank];
+    const auto begin = static_cast<double>(from), end = static_cast<double>(to);
+    activity.once = cut(activity.once, begin, end);
+    for (RankActivity::Lane& lane : activity.lanes) {
+        lane.busy = cut(lane.busy, begin, end);
+        lane.exposed = cut(lane.exposed, begin, end);
+    }
+    return part;
+}
+
+/// Draws two fragments of the pipeline rank that waits longest for communication over the whole width, so that each
+/// message can be seen.
+void draw_enlarged(Page& page, double number_size) {
+    constexpr double shortest = 0.25;
+    constexpr size_t most_boxes = 1500;
+    size_t rank = 0;
+    double most = 0;
+    for (size_t r = 0; r < page.picture.activity.size(); ++r) {
+        double exposed = 0;
+        for (const RankActivity::Lane& lane : page.picture.activity[r].lanes) exposed += total(lane.exposed);
+        if (exposed <= most) continue;
+        most = exposed;
+        rank = r;
+    }
+    const Picture part = enlarged(page.picture, rank);
+    const auto span = static_cast<double>(part.timeline.makespan);
+    if (span <= 0 || span > shortest * static_cast<double>(page.picture.timeline.makespan)) return;
+    page.y += 40;
+    const double scale = (page.end() - page.left) / span;
+    Page inner{part, std::move(page.canvas), page.left, scale, page.digits, {rank}, page.y, page.width};
+    Rows rows = rows_of(inner, {rank}, true, number_size);
+    rows.notes = false;
+    rows.lane_boxes = most_boxes;
+    draw_section(inner, "Enlarged",
+                 {fmt::format("two fragments in the middle of the step, on the pipeline rank with the longest exposed "
+                              "communication, {}; shares are of this time",
+                              rank)},
+                 rows);
+    page.canvas = std::move(inner.canvas);
+    page.y = inner.y;
+}
+
 }  // namespace
+
+bool has_numbers(const Page& page, double number_size) {
+    const Rows rows = rows_of(page, page.ranks, false, number_size);
+    if (rows.fragments != Rows::Fragments::single) return false;
+    return std::ranges::any_of(page.ranks, [&](size_t rank) {
+        return std::ranges::any_of(page.picture.timeline.ranks[rank],
+                                   [&](const Slot& slot) { return holds_number(page, slot, rows); });
+    });
+}
 
 double names_width(const Page& page) {
     const Timeline& t = page.picture.timeline;
@@ -269,13 +368,20 @@ void draw_timeline(Page& page, double number_size) {
     const Rows rows = rows_of(page, page.ranks, lanes && !thin, number_size);
     draw_section(page, "Timeline", {chosen_text(rows.ranks.size(), count, "pipeline rank"), notes_of(page, rows)},
                  rows);
-    if (!lanes || !thin) return;
-    page.y += 40;
-    const Rows chosen = rows_of(page, evenly(count, few), true, number_size);
-    draw_section(
-        page, "Communication",
-        {chosen_text(few, count, "pipeline rank"), "exposed on all: " + exposed_text(page), notes_of(page, chosen)},
-        chosen);
+    if (!lanes) return;
+    Rows chosen = rows;
+    if (thin) {
+        page.y += 40;
+        chosen = rows_of(page, evenly(count, few), true, number_size);
+        draw_section(
+            page, "Communication",
+            {chosen_text(few, count, "pipeline rank"), "exposed on all: " + exposed_text(page), notes_of(page, chosen)},
+            chosen);
+    }
+    const bool dense = std::ranges::any_of(activity, [&](const RankActivity& of) {
+        return std::ranges::any_of(of.lanes, [&](const auto& lane) { return chosen.dense(lane); });
+    });
+    if (dense) draw_enlarged(page, number_size);
 }
 
 }  // namespace orrery::drawing

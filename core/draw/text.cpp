@@ -174,9 +174,10 @@ std::vector<MemoryCurve::Point> columns_of(const MemoryCurve& curve, double from
 std::string memory_text(const Picture& picture, const TextStyle& style) {
     int64_t top = 1;
     for (const MemoryCurve& curve : picture.memory) top = std::max(top, curve.peak);
-    const size_t label = std::max<size_t>(label_width(picture.timeline), 10);
-    const size_t columns = style.width - label - 16;
     const std::vector<const MemoryCurve*> curves = chosen_curves(picture);
+    size_t label = std::max<size_t>(label_width(picture.timeline), 10);
+    for (const MemoryCurve* curve : curves) label = std::max(label, curve->ranks.size() + 2);
+    const auto columns = static_cast<size_t>(std::max<int64_t>(8, style.width - static_cast<int64_t>(label) - 16));
     const int lines = curves.size() <= 2 ? 6 : curves.size() <= 4 ? 4 : 2;
     const double to = static_cast<double>(picture.timeline.makespan) + picture.lead;
     std::string out = "Memory of a rank: bytes alive over one step\n";

@@ -159,7 +159,7 @@ TEST_CASE("draw: shares of the parts of a time, as a path that skips what does n
     CHECK(total(times) == 13.75);
     CHECK(shares({}, 0, 10, 2) == std::vector<double>{0, 0});
     CHECK(shares(times, 1, 1, 2) == std::vector<double>{0, 0});
-    CHECK(steps_path({0, 1, 1, 0.5, 0.001, 0}, 0, 60, 100, 10) == "M0,100H10V90H30V95H40V99.5H50V100Z");
+    CHECK(steps_path({0, 1, 1, 0.5, 0.001, 0}, 0, 60, 100, 10) == "M0,100H10V90H30V95H40V99H50V100Z");
     CHECK(steps_path({1, 1}, 5, 25, 100, 10) == "M5,100H5V90H25V100Z");
     CHECK(boxes_path({{0, 1}, {2, 2.001}}, 10, 5, 3, 9, 1) == "M10.5,3h4v9h-4zM20.5,3h0.5v9h-0.5z");
     CHECK(evenly(3, 5) == std::vector<size_t>{0, 1, 2});
