@@ -76,8 +76,8 @@ void draw_memory_key(Page& page, int64_t top) {
     key.item({"workspaces"}, "kernels' workspace");
     std::string note = "dot: fullest moment; before and after the fragments: what runs once a step";
     if (page.picture.memory_limit > 0)
-        note += "; limit " + bytes_text(page.picture.memory_limit) +
-                (page.picture.memory_limit > top ? ", far above" : "");
+        note +=
+            "; limit " + bytes_text(page.picture.memory_limit) + (page.picture.memory_limit > top ? ", far above" : "");
     key.words(note);
     key.end();
 }

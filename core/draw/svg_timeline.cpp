@@ -225,7 +225,8 @@ void draw_section(Page& page, const std::string& heading, const std::vector<std:
     for (const std::string& note : notes)
         for (const std::string& line : lines_of(note, 11, page.width - 2 * margin))
             if (!line.empty()) page.canvas.text(margin, page.y += 17, line, "small");
-    const bool stages = chunks_of(page.picture.timeline) > 1;
+    const bool stages = std::ranges::any_of(
+        rows.ranks, [&](size_t rank) { return stages_of(page.picture.timeline.ranks[rank]).size() > 1; });
     if (stages) page.canvas.text(page.left - 10 - page.scale * page.picture.lead, page.y += 17, "stages", "end");
     page.y += 12;
     const size_t apart = rows.named(), end = rows.ranks.size();
@@ -318,11 +319,12 @@ void draw_enlarged(Page& page, double number_size) {
     Rows rows = rows_of(inner, {rank}, true, number_size);
     rows.notes = false;
     rows.lane_boxes = most_boxes;
-    draw_section(inner, "Enlarged",
-                 {fmt::format("two fragments in the middle of the step, on the pipeline rank with the longest exposed "
-                              "communication, {}; shares are of this time",
-                              rank)},
-                 rows);
+    draw_section(
+        inner, "Enlarged",
+        {fmt::format("two fragments in the middle of the step, on pipeline rank {}, which has the longest exposed "
+                     "communication; shares are of this time",
+                     rank)},
+        rows);
     page.canvas = std::move(inner.canvas);
     page.y = inner.y;
 }

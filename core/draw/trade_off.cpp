@@ -53,7 +53,9 @@ public:
         }
         first_ -= 0.02 * std::max(slowest_ - first_, first_);
         last_ = std::max(slowest_, best_ * 1.1) + (std::max(slowest_, best_ * 1.1) - first_) * 0.03;
-        top_ = 1.06 * std::max(largest_, all.memory_limit);
+        // A limit far above all ways would flatten them; it is only written.
+        near_ = all.memory_limit > 0 && (largest_ <= 0 || all.memory_limit < 3 * largest_);
+        top_ = 1.06 * (near_ ? std::max(largest_, all.memory_limit) : largest_);
         if (top_ <= 0) top_ = 1;
     }
 
@@ -87,7 +89,7 @@ private:
     Spot spot(const TradeOff::Way& way) const { return {x(way.step_s), y(way.memory_bytes)}; }
 
     void key(double at) {
-        double from = edge;
+        double from = edge + badge - 2;
         const auto words = [&](std::string_view text) {
             canvas_.text(from + 10, at + 4, text, "small");
             from += 10 + text_width(text, 11) + 18;
@@ -103,7 +105,7 @@ private:
     }
 
     void axes() {
-        if (all_.memory_limit > 0) canvas_.box(left, from_, wide, y(all_.memory_limit) - from_, "over");
+        if (near_) canvas_.box(left, from_, wide, y(all_.memory_limit) - from_, "over");
         const Ticks bytes = byte_ticks(top_, 8);
         for (int i = 0; i * bytes.step <= top_; ++i) {
             const double at = i * bytes.step;
@@ -116,13 +118,16 @@ private:
             canvas_.line(x(at), from_ + high, x(at), from_ + high + 4, "axis");
             canvas_.text(x(at), from_ + high + 17, times.text(at), "middle");
         }
-        canvas_.text(left, from_ - 8, all_.memory_name, "small");
+        std::string name = all_.memory_name;
+        const std::string bytes_limit = bytes_text(static_cast<int64_t>(all_.memory_limit));
+        if (all_.memory_limit > 0 && !near_) name += fmt::format("; {} {}, far above", all_.limit_name, bytes_limit);
+        canvas_.text(left, from_ - 8, name, "small");
         canvas_.text(left + wide, from_ + high + 34, "time of a step, in " + times.name, "end");
-        if (all_.memory_limit <= 0) return;
+        if (!near_) return;
         const double limit = y(all_.memory_limit);
         canvas_.line(left, limit, left + wide, limit, "limit");
         canvas_.text(left + wide + 8, limit - 2, all_.limit_name, "red");
-        canvas_.text(left + wide + 8, limit + 12, bytes_text(static_cast<int64_t>(all_.memory_limit)), "red");
+        canvas_.text(left + wide + 8, limit + 12, bytes_limit, "red");
     }
 
     void frontier() {
@@ -216,6 +221,7 @@ private:
     Canvas canvas_;
     double best_ = 0, slowest_ = 0, largest_ = 0;
     double first_ = 0, last_ = 1, top_ = 1;  ///< ranges of the axes in seconds and bytes
+    bool near_ = false;                      ///< whether the common limit is drawn
     double from_ = 0, y_ = 0;
 };
 

@@ -16,7 +16,8 @@ struct TradeOff {
     std::string title;
     std::vector<std::string> facts;  ///< lines of text about the job
     std::vector<Way> ways;
-    double memory_limit = 0;  ///< common memory limit in bytes, drawn as a line; 0: none, or ways differ
+    double memory_limit =
+        0;  ///< common memory limit in bytes, drawn as a line unless far above; 0: none, or ways differ
     std::string memory_name = "memory of the fullest rank";
     std::string limit_name = "an accelerator has";  ///< words before the limit's bytes
 

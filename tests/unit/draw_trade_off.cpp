@@ -75,16 +75,21 @@ TEST_CASE("trade-off: a mark for each way, the limit, and numbers that do not co
 TEST_CASE("trade-off: axes have ticks for steps of milliseconds and memory of megabytes") {
     TradeOff all{"gpt on 2 ranks", {}, {}, 300 << 20};
     all.memory_name = "mean memory of a rank";
-    all.limit_name = "a rank's share of this host";
+    all.limit_name = "a rank's share of this host is";
     for (int i = 0; i < 6; ++i)
         all.ways.push_back(
             {0.0123 + 0.0004 * i, (200.0 - 10 * i) * (1 << 20), i + 1, "dp=2 tp=1, a way with many words"});
     const std::string svg = draw_svg(all);
     test::check_labels(svg);
     for (const char* label : {">12.5<", ">14.0<", "time of a step, in ms", ">50 MiB<", ">300 MiB<", ">12.3 ms<",
-                              ">a rank's share of this host<", ">mean memory of a rank<"})
+                              ">a rank's share of this host is<", ">mean memory of a rank<"})
         CHECK_THAT(svg, Catch::Matchers::Contains(label));
     CHECK_THAT(svg, !Catch::Matchers::Contains("accelerator"));
+    all.memory_limit = 12 * gib;  // far above: it would flatten all ways
+    const std::string far = draw_svg(all);
+    test::check_labels(far);
+    CHECK_THAT(far, Catch::Matchers::Contains("a rank's share of this host is 12.0 GiB, far above<") &&
+                        Catch::Matchers::Contains(">200 MiB<") && !Catch::Matchers::Contains("class=\"limit\""));
     for (auto& way : all.ways) way.step_s = 7;  // all the same
     test::check_labels(draw_svg(all));
 }

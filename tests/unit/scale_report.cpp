@@ -93,5 +93,5 @@ TEST_CASE("labels of the picture do not overlap, for one size and for fifteen", 
     }
     const std::string svg = scale_svg(report);
     test::check_labels(svg);
-    CHECK_THAT(svg, Contains(">1,200,000<"));
+    CHECK_THAT(svg, Contains(">1,000,000<"));
 }

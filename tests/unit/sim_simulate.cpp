@@ -172,6 +172,7 @@ TEST_CASE("simulate: a message takes its time behind the later of both ends, and
     first.stream = {launch(first, 1), transfer(Opcode::send, 0, 8, {0}, 1), launch(first, 1)};
     second.ranks = {1};
     second.stream = {transfer(Opcode::receive, 0, 8, {}, 0), launch(second, 2, {0})};
+    for (Instruction& i : first.stream) i.fragment.micro = -1;  // outside all fragments
     plan.classes = {first, second};
     Listed prices;
     prices.transfer = [](int64_t) { return Demand{3, {}, 0, "wire"}; };
@@ -192,6 +193,7 @@ TEST_CASE("simulate: a message takes its time behind the later of both ends, and
     using Times = std::vector<std::pair<double, double>>;
     REQUIRE(run.lanes.size() == 4);
     CHECK(run.lanes[0].busy == Times{{0, 2}});  // two kernels without a gap
+    CHECK(run.lanes[2].busy.empty());           // kernels of a fragment
     CHECK(run.lanes[1].busy == Times{{1, 4}});
     CHECK(run.lanes[1].exposed == Times{{2, 4}});
     CHECK(run.lanes[3].busy == Times{{1, 4}});
@@ -210,6 +212,7 @@ TEST_CASE("simulate: a collective runs beside kernels, and shares its link with 
     // Both collectives start at 0; a kernel of 2 s beside them; the last one needs both.
     c.stream = {transfer(Opcode::all_reduce, 0, 4, {}), transfer(Opcode::all_gather, 1, 4, {}), launch(c, 2),
                 launch(c, 1, {0, 1})};
+    for (Instruction& i : c.stream) i.fragment.micro = -1;  // outside all fragments
     plan.classes = {c};
     Listed prices;
     prices.transfer = [](int64_t bytes) { return Demand{0, {{0, static_cast<double>(bytes)}}, 0, ""}; };
