@@ -43,7 +43,7 @@ private:
     double x_ = margin;
 };
 
-/// Whether any fragment of the timeline has room for the number of its micro-batch.
+/// Whether any fragment of the timeline has space for the number of its micro-batch.
 bool has_numbers(const Page& page, double number_size);
 
 void draw_timeline(Page& page, double number_size);

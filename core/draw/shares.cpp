@@ -55,10 +55,10 @@ std::string boxes_path(const Intervals& times, double left, double scale, double
     return path;
 }
 
-std::vector<size_t> evenly(size_t count, size_t most) {
+std::vector<size_t> evenly(size_t count, size_t max) {
     std::vector<size_t> chosen;
-    for (size_t i = 0; i < std::min(count, most); ++i)
-        chosen.push_back(count <= most ? i : (i * (count - 1) + (most - 1) / 2) / (most - 1));
+    for (size_t i = 0; i < std::min(count, max); ++i)
+        chosen.push_back(count <= max ? i : (i * (count - 1) + (max - 1) / 2) / (max - 1));
     return chosen;
 }
 

@@ -25,8 +25,8 @@ std::string steps_path(const std::vector<double>& share, double x1, double x2, d
 /// unit of time; `gap`: pixels between adjacent boxes.
 std::string boxes_path(const Intervals& times, double left, double scale, double y, double height, double gap = 0);
 
-/// Chooses at most `most` of the numbers 0 to count - 1, evenly, with the first and the last.
-std::vector<size_t> evenly(size_t count, size_t most);
+/// Chooses `max` of the numbers 0 to count - 1, evenly, with the first and the last; all if they are fewer.
+std::vector<size_t> evenly(size_t count, size_t max);
 
 }  // namespace drawing
 }  // namespace orrery

@@ -96,7 +96,7 @@ std::string stages_text(const Timeline& timeline, size_t rank) {
     return list;
 }
 
-/// Whether a fragment has room for the number of its micro-batch.
+/// Whether a fragment has space for the number of its micro-batch.
 bool holds_number(const Page& page, const Slot& slot, const Rows& rows) {
     const double width = page.scale * static_cast<double>(slot.end - slot.start);
     return rows.height >= tall && width >= text_width(std::to_string(slot.fragment.micro), rows.number_size) + 1;
@@ -122,7 +122,7 @@ void draw_slot(Page& page, const Slot& slot, size_t rank, const Rows& rows) {
 void draw_joined(Page& page, size_t rank, const Rows& rows) {
     const bool boxes = rows.fragments == Rows::Fragments::joined;
     const int middle =
-        chunks_of(page.picture.timeline) / 2;  // chunk with the colour of all, if they are not told apart
+        chunks_of(page.picture.timeline) / 2;  // chunk with the colour of all, if they have no colours of their own
     std::map<std::pair<Fragment::Kind, int>, Intervals> times;
     for (const Slot& slot : page.picture.timeline.ranks[rank])
         times[{slot.fragment.kind, boxes ? slot.fragment.chunk : middle}].emplace_back(slot.start, slot.end);

@@ -42,7 +42,7 @@ struct Scale {
     double columns = 1;
     size_t band = 0;      ///< columns per band, a group of lines with one line per rank
     bool numbers = true;  ///< true: fragments show the number of their micro-batch
-    bool each = true;     ///< true: every fragment has a column or more; false: a column shows what takes most of it
+    bool each = true;     ///< true: each fragment has a column; false: a column shows the longest part of its time
     size_t at(int64_t time) const { return std::lround(static_cast<double>(time) * columns); }
 };
 
@@ -73,7 +73,7 @@ std::string letter_text(const Fragment& f) {
 
 int look_of(const Fragment& f) { return 2 * static_cast<int>(f.kind) + (f.chunk % 2 != 0); }
 
-/// Returns a row whose columns show the look that takes most of their time, or "." if most is idle.
+/// Returns a row of columns that show the look with the largest share of their time; ".": idle time has it.
 Row dense_row(const std::vector<Slot>& slots, int64_t makespan, size_t columns) {
     std::map<int, std::pair<std::string, Intervals>> looks;
     for (const Slot& slot : slots) {
@@ -151,7 +151,7 @@ std::string timeline_text(const Picture& picture, const TextStyle& style) {
     out += fmt::format("F forward, B backward{}, {}. idle{}\n", split ? " of inputs, W of weights" : "",
                        scale.numbers ? "number: micro-batch, "
                        : scale.each  ? "too narrow for numbers, "
-                                     : "a column shows what takes most of its time, ",
+                                     : "a column shows the longest part of its time, ",
                        chunks_of(t) > 1 ? ", lower case: odd chunks" : "");
     return out + "time in " + picture.unit + "\n";
 }

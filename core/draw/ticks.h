@@ -13,7 +13,7 @@ struct Ticks {
     std::string text(double amount) const;
 };
 
-/// Returns the distance of ticks, 1, 2 or 5 times a power of ten, so that an axis of length `span` has at most `most`.
+/// Returns the distance of ticks, 1, 2 or 5 times a power of ten, for up to `most` on an axis of length `span`.
 double tick_step(double span, int most);
 
 /// Ticks of an axis of time. `span`: length of the axis; `largest`: its last time, which decides on the unit; both in

@@ -122,7 +122,7 @@ TEST_CASE("draw: many pipeline ranks are thin rows and some of them have lanes, 
     CHECK_THAT(most, Contains(">stage 511<"));
     CHECK_THAT(
         draw_text(picture(hand_1f1b(512, 1024)), {100, false}),
-        Contains("32 of 512 pipeline ranks, evenly chosen") && Contains("a column shows what takes most of its time"));
+        Contains("32 of 512 pipeline ranks, evenly chosen") && Contains("a column shows the longest part of its time"));
 }
 
 TEST_CASE("draw: the axis of time has round ticks in a unit of time") {

@@ -20,7 +20,7 @@ namespace {
 
 constexpr double drawn_unit_s = 1e-9;
 
-/// Returns for each pipeline rank the simulated actor that waits least for others, which sets its pace.
+/// Returns for each pipeline rank the simulated actor with the shortest time of waiting, which sets its pace.
 std::vector<int> shown_actors(const Plan& plan, const Simulated& run) {
     std::vector<int> shown(plan.schedule.ranks.size(), none);
     for (size_t actor = 0; actor < run.actors.size(); ++actor) {
