@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "base/text.h"
+
 namespace orrery::drawing {
 namespace {
 
@@ -35,6 +37,17 @@ double text_width(std::string_view words, double size) {
     double letters = 0;
     for (unsigned char c : words) letters += (c & 0xc0) != 0x80;  // only first bytes of UTF-8 characters count
     return letters * size * 0.6;
+}
+
+std::vector<std::string> lines_of(std::string_view words, double size, double width) {
+    std::vector<std::string> lines;
+    for (const std::string& word : split(std::string(words), ' ')) {
+        if (!lines.empty() && text_width(lines.back() + " " + word, size) <= width)
+            lines.back() += " " + word;
+        else
+            lines.push_back(word);
+    }
+    return lines;
 }
 
 void Canvas::box(double x, double y, double width, double height, std::string_view look, std::string_view title,

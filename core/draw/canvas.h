@@ -1,6 +1,7 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace orrery::drawing {
 
@@ -33,5 +34,7 @@ std::string number(double amount);
 std::string point(double x, double y);
 /// Returns a width in pixels that a text in a sans-serif font of this size does not exceed.
 double text_width(std::string_view words, double size);
+/// Breaks a text at spaces into lines that are at most `width` pixels wide, as far as its words are.
+std::vector<std::string> lines_of(std::string_view words, double size, double width);
 
 }  // namespace orrery::drawing

@@ -111,9 +111,9 @@ MemoryCurve memory_curve(const RankClass& c, const Timeline& timeline, double le
     for (size_t i = 0; i < of.size(); ++i) {
         auto& [count, placed] = counts[of[i]];
         const double share = (placed++ + 0.5) / count;
-        double from = -lead, to = 0;
+        double from = -lead, to = lead > 0 || slots.empty() ? 0 : static_cast<double>(slots.front().start);
         if (of[i] == std::ssize(slots)) {
-            from = makespan;
+            from = lead > 0 || slots.empty() ? makespan : static_cast<double>(slots.back().end);
             to = makespan + lead;
         } else if (of[i] >= 0) {
             from = static_cast<double>(slots[of[i]].start);

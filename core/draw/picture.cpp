@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "base/text.h"
 #include "draw/parts.h"
@@ -28,42 +30,53 @@ std::string size_text(const Schedule& schedule, const Timeline& timeline) {
     return text + ", " + count(micros, "micro-batch");
 }
 
-std::string bubble_text(const Timeline& timeline) {
+std::string bubble_text(const Picture& picture) {
+    const Timeline& timeline = picture.timeline;
     std::string text = fmt::format("bubble {:.1f} %", 100 * timeline.bubble());
     if (timeline.ranks.empty()) return text;
     const int64_t first = timeline.idle(0);
     for (size_t r = 1; r < timeline.ranks.size(); ++r)
         if (timeline.idle(r) != first) return text + " of the pipeline ranks' time";
-    return fmt::format("{} ({} of {} idle{})", text, short_text(static_cast<double>(first)),
-                       short_text(static_cast<double>(timeline.makespan)),
+    return fmt::format("{} ({} of {} idle{})", text, drawing::time_text(picture, static_cast<double>(first)),
+                       drawing::time_text(picture, static_cast<double>(timeline.makespan)),
                        timeline.ranks.size() > 1 ? " on every pipeline rank" : "");
 }
 
 std::string peaks_text(const Timeline& timeline) {
+    constexpr size_t most = 32;
+    const auto& all = timeline.peak;
     std::vector<std::string> peaks;
-    for (int64_t peak : timeline.peak) peaks.push_back(std::to_string(peak));
-    return fmt::format("activations held at most, in micro-batches x chunks{}: {}",
-                       peaks.size() > 1 ? ", by pipeline rank" : "", join(peaks, " "));
+    for (int64_t peak : all) peaks.push_back(std::to_string(peak));
+    const std::string what = "activations held at most, in micro-batches x chunks";
+    if (peaks.size() <= most)
+        return fmt::format("{}{}: {}", what, peaks.size() > 1 ? ", by pipeline rank" : "", join(peaks, " "));
+    return fmt::format("{}: {} on pipeline rank 0, {} on {}, from {} to {} on all", what, peaks.front(), peaks.back(),
+                       peaks.size() - 1, *std::min_element(all.begin(), all.end()),
+                       *std::max_element(all.begin(), all.end()));
 }
 
 void add_facts(Picture& picture) {
-    picture.facts.push_back(fmt::format("makespan {} {}; {}",
-                                        short_text(static_cast<double>(picture.timeline.makespan)), picture.unit,
-                                        bubble_text(picture.timeline)));
+    picture.facts.push_back(fmt::format("makespan {}{}; {}",
+                                        drawing::time_text(picture, static_cast<double>(picture.timeline.makespan)),
+                                        picture.unit.empty() ? "" : " " + picture.unit, bubble_text(picture)));
     picture.facts.push_back(peaks_text(picture.timeline));
 }
 
-/// Adds facts on messages between ranks of one class: "class 0: each member of dp sends to its member +1, 3 a step".
+/// Adds facts on messages between ranks of one class: "class 0: each member of axis dp sends to member +1, 3 messages a
+/// step". Classes with the same messages share a fact.
 void add_shifts(Picture& picture, const Plan& plan) {
+    std::map<std::tuple<AxisId, int, int>, std::vector<int64_t>> classes;  // by axis, distance and number of messages
     for (size_t k = 0; k < plan.classes.size(); ++k) {
         std::map<std::pair<AxisId, int>, int> sends;
         for (const Instruction& i : plan.classes[k].stream)
             if (i.opcode == Opcode::send && i.relative) ++sends[{i.axis, i.peer}];
-        for (const auto& [to, count] : sends)
-            picture.facts.push_back(
-                fmt::format("class {}: each member of axis {} sends to member +{}, {} messages a step", k,
-                            plan.mesh.axis(to.first).name, to.second, count));
+        for (const auto& [to, count] : sends) classes[{to.first, to.second, count}].push_back(static_cast<int64_t>(k));
     }
+    for (const auto& [what, of] : classes)
+        picture.facts.push_back(fmt::format("{}: each member of axis {} sends to member +{}, {} messages a step",
+                                            drawing::range_text("class", "classes", of),
+                                            plan.mesh.axis(std::get<0>(what)).name, std::get<1>(what),
+                                            std::get<2>(what)));
 }
 
 std::string unit_text(const Schedule& schedule) {
@@ -93,6 +106,17 @@ FragmentTime flops_time(const Plan& plan) {
     };
 }
 
+void add_plan(Picture& made, const Plan& plan) {
+    made.schedule = plan.schedule;
+    made.mesh = plan.mesh.with_microbatches(1).text();
+    made.title = fmt::format("{} on {}: schedule {}, {}", plan.program.name, made.mesh.empty() ? "one rank" : made.mesh,
+                             plan.schedule.name, size_text(plan.schedule, made.timeline));
+    add_facts(made);
+    add_shifts(made, plan);
+    for (const RankClass& c : plan.classes) made.memory.push_back(drawing::memory_curve(c, made.timeline, made.lead));
+    made.params = drawing::param_rows(plan, made.timeline);
+}
+
 }  // namespace
 
 Picture picture(const Schedule& schedule) {
@@ -108,28 +132,26 @@ Picture picture(const Schedule& schedule) {
 Picture picture(const Plan& plan, bool by_flops, int64_t memory_limit) {
     if (std::any_of(plan.classes.begin(), plan.classes.end(), repeats))
         return picture(unrolled(plan), by_flops, memory_limit);
-    if (by_flops)
-        return picture(plan, timeline(plan.schedule, flops_time(plan)), "thousandths of the shortest F, by flops",
-                       memory_limit);
-    return picture(plan, timeline(plan.schedule), unit_text(plan.schedule), memory_limit);
+    Picture made;
+    made.unit = by_flops ? "thousandths of the shortest F, by flops" : unit_text(plan.schedule);
+    made.timeline = by_flops ? timeline(plan.schedule, flops_time(plan)) : timeline(plan.schedule);
+    const auto makespan = static_cast<double>(made.timeline.makespan);
+    made.lead = std::max(makespan * 0.04, makespan < 200 ? 0.5 : 0.0);
+    made.memory_limit = memory_limit;
+    add_plan(made, plan);
+    return made;
 }
 
-Picture picture(const Plan& plan, Timeline timeline, std::string unit, int64_t memory_limit) {
+Picture picture(const Plan& plan, Timeline timeline, double unit_s, std::vector<RankActivity> activity,
+                int64_t memory_limit) {
     if (std::any_of(plan.classes.begin(), plan.classes.end(), repeats))
-        return picture(unrolled(plan), std::move(timeline), std::move(unit), memory_limit);
+        return picture(unrolled(plan), std::move(timeline), unit_s, std::move(activity), memory_limit);
     Picture made;
-    made.schedule = plan.schedule;
+    made.unit_s = unit_s;
     made.timeline = std::move(timeline);
-    made.unit = std::move(unit);
-    made.mesh = plan.mesh.with_microbatches(1).text();
-    made.title = fmt::format("{} on {}: schedule {}, {}", plan.program.name, made.mesh.empty() ? "one rank" : made.mesh,
-                             plan.schedule.name, size_text(plan.schedule, made.timeline));
-    add_facts(made);
-    add_shifts(made, plan);
-    made.lead = std::max(static_cast<double>(made.timeline.makespan) * 0.04, made.timeline.makespan < 200 ? 0.5 : 0.0);
+    made.activity = std::move(activity);
     made.memory_limit = memory_limit;
-    for (const RankClass& c : plan.classes) made.memory.push_back(drawing::memory_curve(c, made.timeline, made.lead));
-    made.params = drawing::param_rows(plan, made.timeline);
+    add_plan(made, plan);
     return made;
 }
 
@@ -155,13 +177,27 @@ std::string range_text(std::string_view one, std::string_view many, const std::v
     return fmt::format("{} {}{}{}", many, numbers.front(), dense ? ".." : " ... ", numbers.back());
 }
 
-double tick_step(double span, int most) {
-    double power = 1;
-    while (true) {
-        for (double times : {1.0, 2.0, 5.0})
-            if (span / (power * times) <= most) return power * times;
-        power *= 10;
-    }
+std::string time_text(const Picture& picture, double time) {
+    return picture.unit_s > 0 ? seconds_text(time * picture.unit_s) : count_text(std::llround(time));
+}
+
+std::vector<const MemoryCurve*> chosen_curves(const Picture& picture) {
+    constexpr size_t most = 16, few = 7;
+    const auto& all = picture.memory;
+    std::vector<size_t> chosen = evenly(all.size(), all.size() <= most ? most : few);
+    const auto fullest = std::max_element(all.begin(), all.end(),
+                                          [](const MemoryCurve& a, const MemoryCurve& b) { return a.peak < b.peak; });
+    const auto place = std::lower_bound(chosen.begin(), chosen.end(), static_cast<size_t>(fullest - all.begin()));
+    if (!all.empty() && (place == chosen.end() || *place != static_cast<size_t>(fullest - all.begin())))
+        chosen.insert(place, static_cast<size_t>(fullest - all.begin()));
+    std::vector<const MemoryCurve*> curves;
+    for (const size_t i : chosen) curves.push_back(&all[i]);
+    return curves;
+}
+
+std::string chosen_text(size_t shown, size_t count, std::string_view what) {
+    return shown == count ? ""
+                          : fmt::format("{} of {}, evenly chosen", shown, plural(static_cast<int64_t>(count), what));
 }
 
 std::string letter_of(Fragment::Kind kind) {

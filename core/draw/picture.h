@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "draw/shares.h"
 #include "orrery/plan.h"
 #include "plan/timeline.h"
 
@@ -45,12 +46,27 @@ struct ParamRow {
     LayoutView rest, read, grad, state;  ///< layouts at rest, in the forward pass, of gradient and state; "": none
 };
 
+/// What the simulated rank that represents a pipeline rank does besides its fragments.
+struct RankActivity {
+    struct Lane {
+        std::string axis;
+        Intervals busy;     ///< times at which messages or collectives are in flight, in units of the timeline
+        Intervals exposed;  ///< part of it that kernels waited for
+    };
+    int64_t rank = 0;
+    double computing = 0, waiting = 0;  ///< shares of the step: in kernels, and waiting for other ranks
+    Intervals once;                     ///< times of kernels outside all fragments, such as the optimizer's
+    std::vector<Lane> lanes;            ///< the same axes for each pipeline rank
+};
+
 struct Picture {
     std::string title;
     std::vector<std::string> facts;  ///< lines of text to print with the drawing
     Schedule schedule;
     Timeline timeline;
-    std::string unit;
+    std::string unit;                    ///< words for the timeline's unit, if it is not a time
+    double unit_s = 0;                   ///< seconds per unit; 0: it is not a time
+    std::vector<RankActivity> activity;  ///< by pipeline rank; empty: not simulated
     double lead = 0;  ///< time drawn before and after the fragments, in which there is memory outside them
     std::vector<MemoryCurve> memory;  ///< a curve for each class of ranks; empty for a schedule without a plan
     int64_t memory_limit = 0;         ///< memory limit of a rank in bytes; 0: not given
@@ -65,8 +81,9 @@ Picture picture(const Schedule& schedule);
 /// given by the FLOPs of its kernels; false if F, B and W take one unit each.
 Picture picture(const Plan& plan, bool by_flops, int64_t memory_limit);
 
-/// Makes the picture of a plan on a timeline that has a row for each pipeline rank and times in `unit`.
-Picture picture(const Plan& plan, Timeline timeline, std::string unit, int64_t memory_limit);
+/// Makes the picture of a simulated plan. `timeline`: a row for each pipeline rank, in units of `unit_s` seconds.
+Picture picture(const Plan& plan, Timeline timeline, double unit_s, std::vector<RankActivity> activity,
+                int64_t memory_limit);
 
 /// Returns the picture as one self-contained SVG without scripts, fonts or external references.
 std::string draw_svg(const Picture& picture);

@@ -1,4 +1,4 @@
-// Draws heading, legend and timeline of the SVG; svg_memory.cpp and svg_params.cpp draw memory and params.
+// Draws heading and legend of the SVG; svg_timeline, svg_memory and svg_params draw what is below.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,10 +35,12 @@ std::string style_sheet(int chunks, double number_size) {
         ".fact,.note{fill:#555}\n.small{font-size:11px;fill:#555}\n.name{font-weight:bold}\n"
         ".end{text-anchor:end;font-size:11px;fill:#555}\n.middle{text-anchor:middle;font-size:11px;fill:#555}\n"
         ".idle{fill:url(#idle);stroke:#d8dbe0;stroke-width:0.5}\n.rule{stroke:#e3e6ea}\n.axis{stroke:#888}\n"
+        ".once{fill:#6b7280}\n.lane{fill:#f1f3f5}\n.busy{fill:#aab2bd}\n.exposed{fill:#c1121f}\n"
+        ".tiny{font-size:9px;fill:#555}\n.tinyend{font-size:9px;fill:#555;text-anchor:end}\n"
         ".limit{stroke:#b00020;stroke-dasharray:5 3}\n.persistent{fill:#b9c0cb}\n.activations{fill:#e9d36b}\n"
-        ".gradients{fill:#cc79a7}\n.workspaces{fill:#7a5c3e}\n.peak{fill:#222}\n.part{fill:#dfe7f1;stroke:#fff;stroke-"
-        "width:0.75}\n"
-        ".mine{fill:#3d6a9e;stroke:#fff;stroke-width:0.75}\n.sum{fill:url(#sum)}\n"
+        ".gradients{fill:#cc79a7}\n.workspaces{fill:#7a5c3e}\n.peak{fill:#222}\n.part{fill:#dfe7f1}\n.mine{fill:#"
+        "3d6a9e}\n"
+        ".cut{stroke:#fff;stroke-width:0.75}\n.sum{fill:url(#sum)}\n"
         ".inside{text-anchor:middle;font-size:8px;fill:#456}\n.light{text-anchor:middle;font-size:8px;fill:#fff}\n";
     for (int kind = 0; kind < 3; ++kind)
         for (int chunk = 0; chunk < chunks; ++chunk) {
@@ -57,9 +59,11 @@ constexpr std::string_view patterns =
     "<pattern id=\"sum\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" "
     "patternTransform=\"rotate(45)\"><rect width=\"1.6\" height=\"5\" fill=\"#fff\" fill-opacity=\"0.7\"/></pattern>\n";
 
-/// Returns pixels per unit of time: the page is filled, a number fits into the shortest fragment, the width is limited.
-double time_scale(const Picture& picture, double digits) {
-    constexpr double page = 1080, widest = 8000;
+/// Returns pixels per unit of time: the page is filled, and a number fits into the shortest fragment, if the page does
+/// not become too wide by that.
+double time_scale(const Page& page) {
+    constexpr double usual = 1080, widest = 4000;
+    const Picture& picture = page.picture;
     const double cell = picture.memory.empty() ? 40 : 240;
     int64_t shortest = 0;
     for (const auto& slots : picture.timeline.ranks)
@@ -68,8 +72,9 @@ double time_scale(const Picture& picture, double digits) {
                 shortest = slot.end - slot.start;
     const double span = std::max(1.0, static_cast<double>(picture.timeline.makespan) + 2 * picture.lead);
     const double one = shortest > 0 ? static_cast<double>(shortest) : 1;
-    const double readable = (digits * 5 + 4) / one;
-    return std::min({std::max(page / span, readable), std::max(cell / one, 500 / span), std::max(widest, page) / span});
+    double readable = (page.digits * 5 + 4) / one;
+    if (readable * span > widest || picture.timeline.ranks.size() > most_tall_rows) readable = 0;
+    return std::min(std::max(usual / span, readable), std::max(cell / one, 500 / span));
 }
 
 double digits_of(const Timeline& timeline) {
@@ -82,21 +87,14 @@ double digits_of(const Timeline& timeline) {
 void draw_head(Page& page) {
     page.y = margin + 18;
     page.canvas.text(margin, page.y, page.picture.title, "title");
-    for (const std::string& fact : page.picture.facts) page.canvas.text(margin, page.y += 20, fact, "fact");
+    for (const std::string& fact : page.picture.facts)
+        for (const std::string& line : lines_of(fact, 12, page.width - 2 * margin))
+            page.canvas.text(margin, page.y += 20, line, "fact");
     page.y += 18;
 }
 
-void draw_key(Page& page) {
-    double x = margin;
-    const double y = page.y;
-    auto item = [&](const std::vector<std::string>& looks, std::string_view words) {
-        for (const std::string& look : looks) {
-            page.canvas.box(x, y, 16, 14, look);
-            x += 17;
-        }
-        page.canvas.text(x + 4, y + 11, words, "small");
-        x += 4 + text_width(words, 11) + 16;
-    };
+void draw_key(Page& page, bool numbers) {
+    Key key(page);
     const int chunks = chunks_of(page.picture.timeline);
     auto shades = [&](const std::string& letter) {
         std::vector<std::string> looks;
@@ -104,90 +102,57 @@ void draw_key(Page& page) {
         return looks;
     };
     const bool split = splits_weights(page.picture.schedule);
-    item(shades("F"), "F forward");
-    item(shades("B"), split ? "B backward, of inputs" : "B backward");
-    if (split) item(shades("W"), "W backward, of weights");
-    item({"idle"}, "idle");
-    page.canvas.text(x, y + 11,
-                     chunks > 1 ? "number: micro-batch; pale to strong: chunks 0, 1, ..." : "number: micro-batch",
-                     "small");
-    page.y += 44;
-}
-
-void draw_slot(Page& page, const Slot& slot, size_t rank, double height, double number_size) {
-    if (slot.end == slot.start) return;
-    const std::string text = std::to_string(slot.fragment.micro);
-    const std::string look = letter_of(slot.fragment.kind) + std::to_string(slot.fragment.chunk);
-    const double x = page.x(static_cast<double>(slot.start));
-    const double width = page.scale * static_cast<double>(slot.end - slot.start);
-    const double gap = std::min(1.0, width * 0.12);
-    page.canvas.box(x + gap / 2, page.y, width - gap, height, look,
-                    fmt::format("{}{} of stage {} on pipeline rank {}: {} to {}", letter_of(slot.fragment.kind), text,
-                                slot.stage, rank, slot.start, slot.end),
-                    width > 9 ? 2 : 0);
-    if (width >= text_width(text, number_size) + 1)
-        page.canvas.text(x + width / 2, page.y + height / 2 + number_size * 0.36, text, "n n" + look);
-}
-
-void draw_time_axis(Page& page) {
-    const auto makespan = static_cast<double>(page.picture.timeline.makespan);
-    const double step = tick_step(makespan, std::max(2, static_cast<int>(makespan * page.scale / 60)));
-    page.canvas.line(page.left, page.y, page.end(), page.y, "axis");
-    for (double at = 0; at <= makespan; at += step) {
-        page.canvas.line(page.x(at), page.y, page.x(at), page.y + 4, "axis");
-        page.canvas.text(page.x(at), page.y + 16, short_text(at), "middle");
+    const bool simulated = !page.picture.activity.empty();
+    key.item(shades("F"), "F forward");
+    key.item(shades("B"), split ? "B backward, of inputs" : "B backward");
+    if (split) key.item(shades("W"), "W backward, of weights");
+    if (simulated) key.item({"once"}, "once a step, such as the optimizer");
+    key.item({"idle"}, "idle");
+    if (simulated) {
+        key.item({"exposed"}, "communication that kernels wait for (exposed)");
+        key.item({"busy"}, "communication hidden by kernels or by other communication");
     }
-    page.canvas.text(page.left, page.y + 32, "time, in " + page.picture.unit, "small");
-    page.y += 32;
-}
-
-void draw_timeline(Page& page, double number_size) {
-    const Timeline& t = page.picture.timeline;
-    const double height = t.ranks.size() <= 8 ? 26 : 20;
-    page.canvas.heading(margin, page.y, "Timeline");
-    if (chunks_of(t) > 1) page.canvas.text(page.left - 10 - page.scale * page.picture.lead, page.y, "stages", "end");
-    page.y += 12;
-    for (size_t r = 0; r < t.ranks.size(); ++r, page.y += height + 4) {
-        const std::vector<int> stages = stages_of(t.ranks[r]);
-        const double middle = page.y + height / 2 + 4;
-        page.canvas.text(margin, middle, row_name(t, r), "name");
-        if (stages.size() > 1) {
-            std::string list;
-            for (int stage : stages) list += (list.empty() ? "" : ", ") + std::to_string(stage);
-            page.canvas.text(page.left - 10 - page.scale * page.picture.lead, middle, list, "end");
-        }
-        page.canvas.box(page.left, page.y, page.end() - page.left, height, "idle");
-        for (const Slot& slot : t.ranks[r]) draw_slot(page, slot, r, height, number_size);
-        page.canvas.text(
-            page.end() + 10, middle,
-            fmt::format("idle {:.1f} %, holds {}",
-                        100.0 * static_cast<double>(t.idle(r)) / static_cast<double>(std::max<int64_t>(1, t.makespan)),
-                        t.peak[r]),
-            "small");
-    }
-    page.y += 4;
-    draw_time_axis(page);
+    std::vector<std::string> words;
+    if (numbers) words.push_back("number: micro-batch");
+    if (chunks > 1) words.push_back("pale to strong: chunks 0, 1, ...");
+    if (!words.empty()) key.words(join(words, "; "));
+    key.end();
+    page.y += 26;
 }
 
 }  // namespace
+
+void Key::item(const std::vector<std::string>& looks, std::string_view words) {
+    const double boxes = looks.empty() ? 0 : 17 * static_cast<double>(looks.size()) + 4;
+    const double width = boxes + text_width(words, 11);
+    if (x_ > margin && x_ + width > page_.width - margin) {
+        x_ = margin;
+        page_.y += 20;
+    }
+    double at = x_;
+    for (const std::string& look : looks) {
+        page_.canvas.box(at, page_.y, 16, 14, look);
+        at += 17;
+    }
+    page_.canvas.text(x_ + boxes, page_.y + 11, words, "small");
+    x_ += width + 16;
+}
+
 }  // namespace drawing
 
 std::string draw_svg(const Picture& picture) {
     using namespace drawing;
-    Page page{picture, {}, 0, 1, digits_of(picture.timeline), 0, 0};
-    page.scale = time_scale(picture, page.digits);
-    size_t most_stages = 1;
-    for (const auto& slots : picture.timeline.ranks) most_stages = std::max(most_stages, stages_of(slots).size());
-    page.left =
-        margin + (most_stages > 1 ? 122 + 14 * static_cast<double>(most_stages) : 78) + page.scale * picture.lead;
-    constexpr double right = 150;
-    page.width =
-        std::max(page.end() + page.scale * picture.lead + right, picture.params.empty() ? 760.0 : 1200.0) + margin;
-    for (const std::string& fact : picture.facts) page.width = std::max(page.width, text_width(fact, 12) + 2 * margin);
+    constexpr size_t most_rows = 64;
+    Page page{picture, {}, 0, 1, digits_of(picture.timeline), evenly(picture.timeline.ranks.size(), most_rows), 0, 0};
+    page.scale = time_scale(page);
+    page.left = margin + names_width(page) + 10 + page.scale * picture.lead;
+    page.width = std::max({page.end() + page.scale * picture.lead + 10 + notes_width(page),
+                           (picture.params.empty() ? 760.0 : 1240.0), margin + text_width(picture.title, 20)}) +
+                 margin;
     // Font size of micro-batch numbers, limited by the shortest fragment as in time_scale().
     const double number_size = page.digits > 2 ? 7.5 : page.digits > 1 ? 8 : 10;
     draw_head(page);
-    draw_key(page);
+    draw_key(page, has_numbers(page, number_size));
     draw_timeline(page, number_size);
     if (!picture.memory.empty()) draw_memory(page);
     if (!picture.params.empty()) draw_params(page);

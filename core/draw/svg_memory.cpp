@@ -5,20 +5,17 @@
 
 #include "base/text.h"
 #include "draw/page.h"
+#include "draw/shares.h"
+#include "draw/ticks.h"
 
 namespace orrery::drawing {
 namespace {
 
-double byte_step(int64_t top) {
-    double unit = 1;
-    while (static_cast<double>(top) / unit >= 2048) unit *= 1024;
-    return unit * tick_step(static_cast<double>(top) / unit, 5);
-}
-
-std::vector<MemoryCurve::Point> thinned(const MemoryCurve& curve, double scale) {
+/// Returns the fullest point of each stretch of `pixels`.
+std::vector<MemoryCurve::Point> thinned(const MemoryCurve& curve, double scale, double pixels) {
     std::vector<MemoryCurve::Point> kept;
     for (const MemoryCurve::Point& p : curve.points) {
-        if (!kept.empty() && std::floor(p.time * scale) == std::floor(kept.back().time * scale)) {
+        if (!kept.empty() && std::floor(p.time * scale / pixels) == std::floor(kept.back().time * scale / pixels)) {
             if (p.all() > kept.back().all()) kept.back() = p;
         } else {
             kept.push_back(p);
@@ -30,21 +27,23 @@ std::vector<MemoryCurve::Point> thinned(const MemoryCurve& curve, double scale) 
 template <class Bytes>
 std::string area(const Page& page, const std::vector<MemoryCurve::Point>& points, double from, double to, double floor,
                  double per_byte, const Bytes& bytes) {
-    std::string steps = "M" + point(from, floor);
+    std::string steps = "M" + point(from, floor), level;
     for (size_t i = 0; i < points.size(); ++i) {
-        const double x = i == 0 ? from : page.x(points[i].time);
-        steps += fmt::format("H{}V{}", number(x), number(floor - static_cast<double>(bytes(points[i])) * per_byte));
+        const std::string next = number(floor - static_cast<double>(bytes(points[i])) * per_byte);
+        if (next == level) continue;
+        steps += fmt::format("H{}V{}", number(i == 0 ? from : page.x(points[i].time)), next);
+        level = next;
     }
     return steps + fmt::format("H{}V{}Z", number(to), number(floor));
 }
 
-void draw_curve(Page& page, const MemoryCurve& curve, double height, int64_t top) {
+void draw_curve(Page& page, const MemoryCurve& curve, double height, int64_t top, double pixels) {
     const double from = page.x(-page.picture.lead);
     const double to = page.end() + page.picture.lead * page.scale;
     const double floor = page.y + height;
     const double per_byte = height / static_cast<double>(std::max<int64_t>(1, top));
-    const double step = byte_step(top);
-    const auto points = thinned(curve, page.scale);
+    const double step = byte_ticks(static_cast<double>(top), 5).step;
+    const auto points = thinned(curve, page.scale, pixels);
     page.canvas.path(
         area(page, points, from, to, floor, per_byte, [&](const auto& p) { return curve.persistent + p.all(); }),
         "workspaces");
@@ -69,47 +68,80 @@ void draw_curve(Page& page, const MemoryCurve& curve, double height, int64_t top
     page.canvas.text(to + 10, page.y + height / 2 + 4, "peak " + bytes_text(curve.peak), "small");
 }
 
-void draw_memory_key(Page& page) {
-    double x = margin;
-    auto item = [&](std::string_view look, std::string_view words) {
-        page.canvas.box(x, page.y, 16, 14, look);
-        page.canvas.text(x + 21, page.y + 11, words, "small");
-        x += 21 + text_width(words, 11) + 16;
-    };
-    item("persistent", "params, optimizer state, inputs");
-    item("gradients", "gradients");
-    item("activations", "activations");
-    item("workspaces", "kernels' workspace");
-    std::string note = "dot: fullest moment; before and behind the fragments: what runs once a step";
-    if (page.picture.memory_limit > 0) note += "; limit " + bytes_text(page.picture.memory_limit);
-    page.canvas.text(x, page.y + 11, note, "small");
+void draw_memory_key(Page& page, int64_t top) {
+    Key key(page);
+    key.item({"persistent"}, "params, optimizer state, inputs");
+    key.item({"gradients"}, "gradients");
+    key.item({"activations"}, "activations");
+    key.item({"workspaces"}, "kernels' workspace");
+    std::string note = "dot: fullest moment; before and after the fragments: what runs once a step";
+    if (page.picture.memory_limit > 0)
+        note +=
+            "; limit " + bytes_text(page.picture.memory_limit) + (page.picture.memory_limit > top ? ", far above" : "");
+    key.words(note);
+    key.end();
+}
+
+/// Draws the peak of every class of ranks as a column, if not each class has a curve.
+void draw_peaks(Page& page, int64_t top) {
+    constexpr double height = 80;
+    const auto& all = page.picture.memory;
+    const double floor = page.y + height, width = page.end() - page.left;
+    std::vector<double> peaks, persistent;
+    const auto of_top = [&](int64_t bytes) { return static_cast<double>(bytes) / static_cast<double>(top); };
+    for (const MemoryCurve& curve : all) {
+        peaks.push_back(of_top(curve.peak));
+        persistent.push_back(of_top(curve.persistent));
+    }
+    page.canvas.path(steps_path(peaks, page.left, page.left + width, floor, height), "activations");
+    page.canvas.path(steps_path(persistent, page.left, page.left + width, floor, height), "persistent");
+    page.canvas.line(page.left, floor, page.left + width, floor, "axis");
+    page.canvas.text(margin, page.y + height / 2, "peaks of all", "name");
+    const auto [least, most] = std::ranges::minmax(all, {}, &MemoryCurve::peak);
+    page.canvas.text(page.left, floor + 14,
+                     fmt::format("from {} to {}: {} to {}", all.front().ranks, all.back().ranks, bytes_text(least.peak),
+                                 bytes_text(most.peak)),
+                     "small");
+    page.y = floor + 30;
 }
 
 }  // namespace
 
 void draw_memory(Page& page) {
+    constexpr size_t most_points = 12'000;
     int64_t top = 1;
     for (const MemoryCurve& curve : page.picture.memory) top = std::max(top, curve.peak);
     // A limit far above the curves would flatten them and is left out.
     if (page.picture.memory_limit > 0 && page.picture.memory_limit < top * 3 / 2)
         top = std::max(top, page.picture.memory_limit);
     top += top / 20;
-    const size_t curves = page.picture.memory.size();
-    const double height = curves <= 2 ? 130 : curves <= 8 ? 64 : 44;
+    const std::vector<const MemoryCurve*> curves = chosen_curves(page.picture);
+    const double height = curves.size() <= 2 ? 130 : curves.size() <= 8 ? 64 : 44;
+    const double span = page.end() - page.left + 2 * page.picture.lead * page.scale;
+    const double pixels = std::max(1.0, span * static_cast<double>(curves.size()) / most_points);
     page.y += 40;
     page.canvas.heading(margin, page.y, "Memory of a rank: bytes alive at each instruction");
+    if (curves.size() < page.picture.memory.size())
+        page.canvas.text(margin, page.y += 17,
+                         fmt::format("{} of {} kinds of rank, the fullest among them; the peaks of all are below",
+                                     curves.size(), page.picture.memory.size()),
+                         "small");
     page.y += 10;
-    draw_memory_key(page);
-    page.y += 26;
-    for (const MemoryCurve& curve : page.picture.memory) {
-        draw_curve(page, curve, height, top);
+    draw_memory_key(page, top);
+    page.y += 8;
+    for (const MemoryCurve* curve : curves) {
+        draw_curve(page, *curve, height, top, pixels);
         page.y += height + 10;
     }
+    const Ticks ticks = byte_ticks(static_cast<double>(top), 5);
     page.canvas.text(
         page.x(-page.picture.lead), page.y + 6,
-        "height of a row: " + bytes_text(top) + "; lines every " + bytes_text(static_cast<int64_t>(byte_step(top))),
+        fmt::format("height of a row: {}; lines every {} {}", bytes_text(top), ticks.text(ticks.step), ticks.name),
         "small");
     page.y += 12;
+    if (curves.size() == page.picture.memory.size()) return;
+    page.y += 14;
+    draw_peaks(page, top);
 }
 
 }  // namespace orrery::drawing

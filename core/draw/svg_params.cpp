@@ -8,20 +8,7 @@
 namespace orrery::drawing {
 namespace {
 
-constexpr double names_width = 300, column_width = 222, box_width = 72, box_height = 34, line_height = 14;
-constexpr size_t longest_line = 24;
-
-std::vector<std::string> lines_of(const std::string& words, size_t longest) {
-    std::vector<std::string> lines;
-    for (const std::string& word : split(words, ' ')) {
-        if (!lines.empty() && lines.back().size() + 1 + word.size() <= longest)
-            lines.back() += " " + word;
-        else
-            lines.push_back(word);
-    }
-    return lines;
-}
-
+constexpr double first_column = 300, column_width = 234, box_width = 72, box_height = 34, line_height = 14;
 /// Formats the coordinates of block number `index` on the axes that split a dim: "2" or "1,3".
 std::string coordinates(int64_t index, const std::vector<int64_t>& sizes) {
     std::string text;
@@ -31,7 +18,7 @@ std::string coordinates(int64_t index, const std::vector<int64_t>& sizes) {
 }
 
 /// Draws a tensor as a rectangle, cut where axes split it: its first dim is vertical, all others are horizontal. The
-/// block of rank 0 is dark. If a side has more than 32 cuts, not each is drawn.
+/// block of rank 0 is dark. At most 16 parts down and 32 to the right are drawn; the share is in the text.
 void draw_blocks(Page& page, double x, double y, const LayoutView& view, int rank) {
     std::vector<int64_t> down, right;
     for (const LayoutView::Split& split : view.splits)
@@ -45,10 +32,14 @@ void draw_blocks(Page& page, double x, double y, const LayoutView& view, int ran
     const int64_t rows = count(down), columns = count(right);
     const int64_t shown_rows = std::min<int64_t>(rows, 16), shown_columns = std::min<int64_t>(columns, 32);
     const double h = height / static_cast<double>(shown_rows), w = box_width / static_cast<double>(shown_columns);
-    for (int64_t i = 0; i < shown_rows; ++i)
-        for (int64_t j = 0; j < shown_columns; ++j)
-            page.canvas.box(x + w * static_cast<double>(j), y + h * static_cast<double>(i), w, h,
-                            i + j == 0 ? "mine" : "part");
+    page.canvas.box(x, y, box_width, height, "part");
+    page.canvas.box(x, y, w, h, "mine");
+    std::string cuts;
+    for (int64_t i = 1; i < shown_rows; ++i)
+        cuts += fmt::format("M{}h{}", point(x, y + h * static_cast<double>(i)), number(box_width));
+    for (int64_t j = 1; j < shown_columns; ++j)
+        cuts += fmt::format("M{}v{}", point(x + w * static_cast<double>(j), y), number(height));
+    if (!cuts.empty()) page.canvas.path(cuts, "cut");
     const bool partial = view.text.find("partial") != std::string::npos;
     if (partial) page.canvas.box(x, y, w, h, "sum");
     if (rows != shown_rows || columns != shown_columns || rows * columns == 1 || h < 9) return;
@@ -70,7 +61,7 @@ double draw_view(Page& page, double x, const LayoutView& view, const ParamRow& r
     }
     draw_blocks(page, x, page.y, view, row.rank);
     double y = page.y + 10;
-    for (const std::string& line : lines_of(view.text, longest_line)) {
+    for (const std::string& line : lines_of(view.text, 11, column_width - box_width - 16)) {
         page.canvas.text(x + box_width + 8, y, line, "small");
         y += line_height;
     }
@@ -100,20 +91,21 @@ void draw_params(Page& page) {
                         "Layout of each parameter on " + (page.picture.mesh.empty() ? "one rank" : page.picture.mesh));
     page.canvas.text(
         margin, page.y += 18,
-        "first dim down, the others right, cut by the axes that split them; numbers are coordinates on these "
-        "axes; dark: what rank 0 holds; striped: a part of a sum; bytes: on each rank",
+        "first dim down, the others right, cut by the axes that split them (at most 16 and 32 parts are drawn); "
+        "numbers "
+        "are coordinates on these axes; dark: what rank 0 holds; striped: a part of a sum; bytes: on each rank",
         "small");
     page.y += 24;
     const char* columns[] = {"at rest", "as read", "gradient", "optimizer state"};
-    for (int c = 0; c < 4; ++c) page.canvas.text(margin + names_width + c * column_width, page.y, columns[c], "name");
+    for (int c = 0; c < 4; ++c) page.canvas.text(margin + first_column + c * column_width, page.y, columns[c], "name");
     page.y += 8;
     for (const ParamRow& row : page.picture.params) {
-        page.canvas.line(margin, page.y, margin + names_width + 4 * column_width, page.y, "rule");
+        page.canvas.line(margin, page.y, margin + first_column + 4 * column_width, page.y, "rule");
         page.y += 8;
         double height = draw_name(page, row);
         const LayoutView* views[] = {&row.rest, &row.read, &row.grad, &row.state};
         for (int c = 0; c < 4; ++c)
-            height = std::max(height, draw_view(page, margin + names_width + c * column_width, *views[c], row));
+            height = std::max(height, draw_view(page, margin + first_column + c * column_width, *views[c], row));
         page.y += height + 6;
     }
 }

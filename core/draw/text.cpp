@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/text.h"
 #include "draw/parts.h"
+#include "draw/shares.h"
+#include "draw/ticks.h"
 
 namespace orrery {
 namespace drawing {
@@ -17,6 +20,7 @@ struct Cell {
     int look = -1;
 };
 using Row = std::vector<Cell>;
+constexpr size_t most_rows = 32;
 
 /// Returns part of a row as text. `colour`: adds xterm background colours: blue, orange and green, pale and strong.
 std::string painted(const Row& row, size_t from, size_t to, bool colour) {
@@ -38,6 +42,7 @@ struct Scale {
     double columns = 1;
     size_t band = 0;      ///< columns per band, a group of lines with one line per rank
     bool numbers = true;  ///< true: fragments show the number of their micro-batch
+    bool each = true;     ///< true: each fragment has a column; false: a column shows the longest part of its time
     size_t at(int64_t time) const { return std::lround(static_cast<double>(time) * columns); }
 };
 
@@ -57,17 +62,47 @@ Scale scale_of(const Timeline& t, size_t room) {
     if (static_cast<double>(needed) * units <= 4 * width)
         return {static_cast<double>(needed) / one, numbers_band, true};
     if (units <= 6 * width) return {1 / one, room, false};
-    return {width / units / one, room, false};
+    return {width / units / one, room, false, false};
+}
+
+std::string letter_text(const Fragment& f) {
+    std::string text = letter_of(f.kind);
+    if (f.chunk % 2 != 0) text[0] = static_cast<char>(text[0] - 'A' + 'a');
+    return text;
+}
+
+int look_of(const Fragment& f) { return 2 * static_cast<int>(f.kind) + (f.chunk % 2 != 0); }
+
+/// Returns a row of columns that show the look with the largest share of their time; ".": idle time has it.
+Row dense_row(const std::vector<Slot>& slots, int64_t makespan, size_t columns) {
+    std::map<int, std::pair<std::string, Intervals>> looks;
+    for (const Slot& slot : slots) {
+        auto& [letter, times] = looks[look_of(slot.fragment)];
+        letter = letter_text(slot.fragment);
+        times.emplace_back(slot.start, slot.end);
+    }
+    Row row(columns, Cell{'.', -1});
+    std::vector<double> idle(columns, 1), most(columns, 0);
+    for (const auto& [look, of] : looks) {
+        const std::vector<double> share = shares(of.second, 0, static_cast<double>(makespan), columns);
+        for (size_t i = 0; i < columns; ++i) {
+            idle[i] -= share[i];
+            if (share[i] <= most[i]) continue;
+            most[i] = share[i];
+            row[i] = {of.first[0], look};
+        }
+    }
+    for (size_t i = 0; i < columns; ++i)
+        if (idle[i] >= most[i]) row[i] = {'.', -1};
+    return row;
 }
 
 Row row_of(const std::vector<Slot>& slots, const Scale& scale, size_t columns) {
     Row row(columns, Cell{'.', -1});
     for (const Slot& slot : slots) {
         const size_t from = scale.at(slot.start), to = std::min(columns, scale.at(slot.end));
-        const bool odd = slot.fragment.chunk % 2 != 0;
-        const int look = 2 * static_cast<int>(slot.fragment.kind) + odd;
-        std::string text = letter_of(slot.fragment.kind);
-        if (odd) text[0] = static_cast<char>(text[0] - 'A' + 'a');
+        const int look = look_of(slot.fragment);
+        std::string text = letter_text(slot.fragment);
         if (scale.numbers) text += std::to_string(slot.fragment.micro);
         for (size_t i = from; i < to; ++i) row[i] = {i - from < text.size() ? text[i - from] : '-', look};
     }
@@ -76,12 +111,13 @@ Row row_of(const std::vector<Slot>& slots, const Scale& scale, size_t columns) {
 
 std::string axis_text(const Scale& scale, size_t from, size_t to) {
     const double span = static_cast<double>(to - from) / scale.columns;
-    const double step = std::max(1.0, tick_step(span, static_cast<int>(std::max<size_t>(2, (to - from) / 8))));
+    const Ticks ticks = plain_ticks(span, static_cast<int>(std::max<size_t>(2, (to - from) / 8)), 1);
+    const double step = ticks.step;
     std::string line;
     for (double at = std::ceil(static_cast<double>(from) / scale.columns / step) * step;; at += step) {
         const size_t column = std::lround(at * scale.columns);
         if (column >= to) return line;
-        const std::string label = short_text(at);
+        const std::string label = ticks.text(at);
         if (column - from < line.size() + (line.empty() ? 0 : 1) || column - from + label.size() > scale.band) continue;
         line.resize(column - from, ' ');
         line += label;
@@ -99,18 +135,23 @@ std::string timeline_text(const Picture& picture, const TextStyle& style) {
     const size_t label = label_width(t);
     const Scale scale = scale_of(t, style.width - label);
     const size_t columns = scale.at(t.makespan);
+    const std::vector<size_t> ranks = evenly(t.ranks.size(), most_rows);
     std::vector<Row> rows;
-    for (const auto& slots : t.ranks) rows.push_back(row_of(slots, scale, columns));
-    std::string out;
+    for (const size_t r : ranks)
+        rows.push_back(scale.each ? row_of(t.ranks[r], scale, columns) : dense_row(t.ranks[r], t.makespan, columns));
+    std::string out = chosen_text(ranks.size(), t.ranks.size(), "pipeline rank");
+    if (!out.empty()) out += "\n";
     for (size_t from = 0; from < columns; from += scale.band) {
         const size_t to = std::min(columns, from + scale.band);
         for (size_t r = 0; r < rows.size(); ++r)
-            out += fmt::format("{:<{}}{}\n", row_name(t, r), label, painted(rows[r], from, to, style.colour));
+            out += fmt::format("{:<{}}{}\n", row_name(t, ranks[r]), label, painted(rows[r], from, to, style.colour));
         out += fmt::format("{:<{}}{}\n\n", "", label, axis_text(scale, from, to));
     }
     const bool split = splits_weights(picture.schedule);
     out += fmt::format("F forward, B backward{}, {}. idle{}\n", split ? " of inputs, W of weights" : "",
-                       scale.numbers ? "number: micro-batch, " : "too narrow for numbers, ",
+                       scale.numbers ? "number: micro-batch, "
+                       : scale.each  ? "too narrow for numbers, "
+                                     : "a column shows the longest part of its time, ",
                        chunks_of(t) > 1 ? ", lower case: odd chunks" : "");
     return out + "time in " + picture.unit + "\n";
 }
@@ -133,12 +174,17 @@ std::vector<MemoryCurve::Point> columns_of(const MemoryCurve& curve, double from
 std::string memory_text(const Picture& picture, const TextStyle& style) {
     int64_t top = 1;
     for (const MemoryCurve& curve : picture.memory) top = std::max(top, curve.peak);
-    const size_t label = std::max<size_t>(label_width(picture.timeline), 10);
-    const size_t columns = style.width - label - 16;
-    const int lines = picture.memory.size() <= 2 ? 6 : picture.memory.size() <= 4 ? 4 : 2;
+    const std::vector<const MemoryCurve*> curves = chosen_curves(picture);
+    size_t label = std::max<size_t>(label_width(picture.timeline), 10);
+    for (const MemoryCurve* curve : curves) label = std::max(label, curve->ranks.size() + 2);
+    const auto columns = static_cast<size_t>(std::max<int64_t>(8, style.width - static_cast<int64_t>(label) - 16));
+    const int lines = curves.size() <= 2 ? 6 : curves.size() <= 4 ? 4 : 2;
     const double to = static_cast<double>(picture.timeline.makespan) + picture.lead;
     std::string out = "Memory of a rank: bytes alive over one step\n";
-    for (const MemoryCurve& curve : picture.memory) {
+    if (curves.size() < picture.memory.size())
+        out += fmt::format("{} of {} kinds of rank, the fullest among them\n", curves.size(), picture.memory.size());
+    for (const MemoryCurve* chosen : curves) {
+        const MemoryCurve& curve = *chosen;
         const auto points = columns_of(curve, -picture.lead, to, columns);
         for (int line = lines; line-- > 0;) {
             // The memory curve fills a character if it reaches the middle of the character's cell.

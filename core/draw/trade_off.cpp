@@ -10,13 +10,13 @@
 
 #include "base/text.h"
 #include "draw/canvas.h"
-#include "draw/parts.h"
+#include "draw/ticks.h"
 
 namespace orrery {
 namespace drawing {
 namespace {
 
-constexpr double edge = 28, left = 96, wide = 780, high = 400, badge = 9, gib = 1024.0 * 1024 * 1024;
+constexpr double edge = 28, left = 96, wide = 780, high = 400, badge = 9;
 
 /// Colours: Okabe and Ito's blue. Marks of ways that do not fit are hollow too, so that colour is not needed.
 constexpr std::string_view style =
@@ -53,7 +53,9 @@ public:
         }
         first_ -= 0.02 * std::max(slowest_ - first_, first_);
         last_ = std::max(slowest_, best_ * 1.1) + (std::max(slowest_, best_ * 1.1) - first_) * 0.03;
-        top_ = 1.06 * std::max(largest_, all.memory_limit);
+        // A limit far above all ways would flatten them; it is only written.
+        near_ = all.memory_limit > 0 && (largest_ <= 0 || all.memory_limit < 3 * largest_);
+        top_ = 1.06 * (near_ ? std::max(largest_, all.memory_limit) : largest_);
         if (top_ <= 0) top_ = 1;
     }
 
@@ -68,10 +70,11 @@ public:
         badges();
         y_ = from_ + high + 52;
         list();
-        double width = std::max(left + wide + 112, text_width(all_.title, 20) + 2 * edge);
-        for (const std::string& fact : all_.facts) width = std::max(width, text_width(fact, 12) * 0.9 + 2 * edge);
+        double width =
+            std::max(left + wide + 8 + text_width(all_.limit_name, 11) + edge, text_width(all_.title, 20) + 2 * edge);
+        for (const std::string& fact : all_.facts) width = std::max(width, text_width(fact, 12) + 2 * edge);
         for (const TradeOff::Way& way : all_.ways)
-            if (way.place > 0) width = std::max(width, edge + 190 + text_width(way.words, 12) * 0.9 + edge);
+            if (way.place > 0) width = std::max(width, edge + 186 + text_width(way.words, 12) + edge);
         return canvas_.finish(width, y_ + edge, all_.title, style, "");
     }
 
@@ -86,10 +89,10 @@ private:
     Spot spot(const TradeOff::Way& way) const { return {x(way.step_s), y(way.memory_bytes)}; }
 
     void key(double at) {
-        double from = edge;
+        double from = edge + badge - 2;
         const auto words = [&](std::string_view text) {
             canvas_.text(from + 10, at + 4, text, "small");
-            from += 10 + text_width(text, 11) * 0.9 + 18;
+            from += 10 + text_width(text, 11) + 18;
         };
         canvas_.dot(from, at, 4.5, "front");
         words("nothing that fits is both as fast and as small (Pareto front)");
@@ -102,24 +105,29 @@ private:
     }
 
     void axes() {
-        if (all_.memory_limit > 0) canvas_.box(left, from_, wide, y(all_.memory_limit) - from_, "over");
-        const double bytes = tick_step(top_ / gib, 8) * gib;
-        for (double at = 0; at <= top_; at += bytes) {
-            canvas_.line(left, y(at), left + wide, y(at), at == 0 ? "axis" : "rule");
-            canvas_.text(left - 8, y(at) + 4, bytes_text(static_cast<int64_t>(at)), "end");
+        if (near_) canvas_.box(left, from_, wide, y(all_.memory_limit) - from_, "over");
+        const Ticks bytes = byte_ticks(top_, 8);
+        for (int i = 0; i * bytes.step <= top_; ++i) {
+            const double at = i * bytes.step;
+            canvas_.line(left, y(at), left + wide, y(at), i == 0 ? "axis" : "rule");
+            canvas_.text(left - 8, y(at) + 4, bytes.text(at) + " " + bytes.name, "end");
         }
-        const double step = tick_step(last_ - first_, 9);
-        for (double at = std::ceil(first_ / step) * step; at <= last_; at += step) {
+        const Ticks times = time_ticks(last_ - first_, last_, 9);
+        for (double i = std::ceil(first_ / times.step); i * times.step <= last_; ++i) {
+            const double at = i * times.step;
             canvas_.line(x(at), from_ + high, x(at), from_ + high + 4, "axis");
-            canvas_.text(x(at), from_ + high + 17, fmt::format("{:.6g}", at), "middle");
+            canvas_.text(x(at), from_ + high + 17, times.text(at), "middle");
         }
-        canvas_.text(left, from_ - 8, "memory of the rank that takes most", "small");
-        canvas_.text(left + wide, from_ + high + 34, "seconds a step", "end");
-        if (all_.memory_limit <= 0) return;
+        std::string name = all_.memory_name;
+        const std::string bytes_limit = bytes_text(static_cast<int64_t>(all_.memory_limit));
+        if (all_.memory_limit > 0 && !near_) name += fmt::format("; {} {}, far above", all_.limit_name, bytes_limit);
+        canvas_.text(left, from_ - 8, name, "small");
+        canvas_.text(left + wide, from_ + high + 34, "time of a step, in " + times.name, "end");
+        if (!near_) return;
         const double limit = y(all_.memory_limit);
         canvas_.line(left, limit, left + wide, limit, "limit");
-        canvas_.text(left + wide + 8, limit - 2, "an accelerator", "red");
-        canvas_.text(left + wide + 8, limit + 12, "has " + bytes_text(static_cast<int64_t>(all_.memory_limit)), "red");
+        canvas_.text(left + wide + 8, limit - 2, all_.limit_name, "red");
+        canvas_.text(left + wide + 8, limit + 12, bytes_limit, "red");
     }
 
     void frontier() {
@@ -192,7 +200,9 @@ private:
         std::sort(told.begin(), told.end(), [](const auto* a, const auto* b) { return a->place < b->place; });
         if (hidden > 0) {
             canvas_.text(left, y_ - 18,
-                         fmt::format("{} more choices are not shown: over twice the time or memory", hidden), "small");
+                         plural(hidden, "more choice") + (hidden == 1 ? " is" : " are") +
+                             " not shown: over twice the time or memory",
+                         "small");
             y_ += 8;
         }
         if (!told.empty()) canvas_.heading(edge, y_ += 8, "The fastest that fit");
@@ -200,7 +210,7 @@ private:
             y_ += 22;
             canvas_.dot(edge + badge, y_ - 4, badge, "badge");
             canvas_.text(edge + badge, y_ - 0.4, std::to_string(way->place), "place");
-            canvas_.text(edge + 86, y_, fmt::format("{:.4g} s", way->step_s), "number");
+            canvas_.text(edge + 86, y_, seconds_text(way->step_s), "number");
             canvas_.text(edge + 166, y_, bytes_text(static_cast<int64_t>(way->memory_bytes)), "number");
             canvas_.text(edge + 186, y_, way->words, "");
         }
@@ -211,6 +221,7 @@ private:
     Canvas canvas_;
     double best_ = 0, slowest_ = 0, largest_ = 0;
     double first_ = 0, last_ = 1, top_ = 1;  ///< ranges of the axes in seconds and bytes
+    bool near_ = false;                      ///< whether the common limit is drawn
     double from_ = 0, y_ = 0;
 };
 

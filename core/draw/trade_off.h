@@ -16,7 +16,10 @@ struct TradeOff {
     std::string title;
     std::vector<std::string> facts;  ///< lines of text about the job
     std::vector<Way> ways;
-    double memory_limit = 0;  ///< common memory limit in bytes, drawn as a line; 0: none, or ways differ
+    double memory_limit =
+        0;  ///< common memory limit in bytes, drawn as a line unless far above; 0: none, or ways differ
+    std::string memory_name = "memory of the fullest rank";
+    std::string limit_name = "an accelerator has";  ///< words before the limit's bytes
 
     double limit_of(const Way& way) const { return way.memory_limit > 0 ? way.memory_limit : memory_limit; }
     bool fits(const Way& way) const { return limit_of(way) == 0 || way.memory_bytes <= limit_of(way); }

@@ -35,9 +35,9 @@ struct Span {
     AxisId axis = none;
 };
 
-/// Returns how many ticks of [begin, end) the spans cover, by axis. Where several overlap, the one that ends last
+/// Adds the parts of [begin, end) that the spans cover to `covered`. Where several overlap, the one that ends last
 /// counts. `spans` must be sorted by their begin.
-void cover(int64_t begin, int64_t end, const std::vector<Span>& spans, size_t& first, std::map<AxisId, int64_t>& by) {
+void cover(int64_t begin, int64_t end, const std::vector<Span>& spans, size_t& first, std::vector<Span>& covered) {
     while (first < spans.size() && spans[first].end <= begin) ++first;
     std::set<int64_t> cuts{begin, end};
     std::vector<Span> inside;
@@ -51,8 +51,23 @@ void cover(int64_t begin, int64_t end, const std::vector<Span>& spans, size_t& f
         const Span* last = nullptr;
         for (const Span& s : inside)
             if (s.begin <= *cut && s.end > *cut && (!last || s.end > last->end)) last = &s;
-        if (last) by[last->axis] += *std::next(cut) - *cut;
+        if (last) covered.push_back({*cut, *std::next(cut), last->axis});
     }
+}
+
+/// Returns the union of the spans over `axis`, in seconds. `spans` must be sorted by their begin.
+std::vector<std::pair<double, double>> joined(const std::vector<Span>& spans, AxisId axis) {
+    std::vector<std::pair<double, double>> all;
+    int64_t until = -1;
+    for (const Span& s : spans) {
+        if (s.axis != axis || s.end == s.begin) continue;
+        if (s.begin > until)
+            all.emplace_back(seconds(s.begin), seconds(s.end));
+        else
+            all.back().second = std::max(all.back().second, seconds(s.end));
+        until = std::max(until, s.end);
+    }
+    return all;
 }
 
 std::vector<int> one_each(const Plan& plan) {
@@ -101,7 +116,7 @@ public:
         result.events = view.size();
         result.carried = std::move(carried_);
         for (int actor = 0; actor < view.actors(); ++actor) {
-            result.actors.push_back(account(actor, end));
+            result.actors.push_back(account(actor, end, result.lanes));
             list_fragments(actor, result.fragments);
         }
         if (options_.every_launch) list_items(met, result);
@@ -219,13 +234,13 @@ private:
         }
     }
 
-    ActorTime account(int actor, int64_t end) const {
+    ActorTime account(int actor, int64_t end, std::vector<SimulatedLane>& lanes) const {
         const ReplayView& view = played_.view();
         ActorTime time;
         time.of_class = played_.class_of(view.begin(actor));
         time.rank = played_.ranks_of(actor).front();
         time.ranks = static_cast<int64_t>(played_.ranks_of(actor).size());
-        std::vector<Span> transfers, idle;
+        std::vector<Span> transfers, idle, once;
         int64_t computed = 0;
         for (int i = view.begin(actor); i < view.end(actor); ++i) {
             if (view.at(i).lane != compute_lane) {
@@ -235,22 +250,33 @@ private:
             if (replay_.started_at(i) > computed) idle.push_back({computed, replay_.started_at(i)});
             time.computing += seconds(replay_.done_at(i) - replay_.started_at(i));
             computed = replay_.done_at(i);
+            if (options_.lanes && fragment_in_run(played_.class_of_actor(actor), played_.issued(i)).micro < 0)
+                once.push_back({replay_.started_at(i), computed});
         }
         if (end > computed) idle.push_back({computed, end});
         std::sort(transfers.begin(), transfers.end(),
                   [](const Span& a, const Span& b) { return std::tie(a.begin, a.end) < std::tie(b.begin, b.end); });
-        std::map<AxisId, int64_t> exposed;
+        std::vector<Span> exposed;
         size_t first = 0;
-        int64_t waited = 0, covered = 0;
+        int64_t waited = 0;
         for (const Span& gap : idle) {
             cover(gap.begin, gap.end, transfers, first, exposed);
             waited += gap.end - gap.begin;
         }
-        for (const auto& [axis, part] : exposed) {
-            time.exposed[axis] = seconds(part);
-            covered += part;
+        std::map<AxisId, int64_t> parts;
+        for (const Span& part : exposed) {
+            parts[part.axis] += part.end - part.begin;
+            waited -= part.end - part.begin;
         }
-        time.waiting = seconds(waited - covered);
+        for (const auto& [axis, part] : parts) time.exposed[axis] = seconds(part);
+        time.waiting = seconds(waited);
+        if (options_.lanes) {
+            std::set<AxisId> axes;
+            for (const Span& s : transfers) axes.insert(s.axis);
+            lanes.push_back({actor, none, joined(once, none), {}});
+            for (const AxisId axis : axes)
+                lanes.push_back({actor, axis, joined(transfers, axis), joined(exposed, axis)});
+        }
         int64_t until = 0, busy = 0;  // busy: ticks with at least one transfer
         for (const Span& s : transfers) {
             if (s.end > until) busy += s.end - std::max(until, s.begin);

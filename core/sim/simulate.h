@@ -27,6 +27,7 @@ struct SimulateOptions {
     std::vector<std::vector<char>> mapped;
     /// Keeps every launch and message, for a trace or picture. Otherwise kernels without a wait in between are merged.
     bool every_launch = false;
+    bool lanes = false;  ///< keeps SimulatedLane of each actor, for a picture
 };
 
 /// Where the time of a simulated rank went, in seconds. computing + exposed + waiting = step.
@@ -57,10 +58,20 @@ struct SimulatedFragment {
     double start = 0, end = 0;
 };
 
+/// When an actor communicates over an axis, as disjoint intervals in ascending order, in seconds.
+struct SimulatedLane {
+    int actor = 0;
+    AxisId axis =
+        none;  ///< none: the compute lane, with `busy`: kernels outside all fragments, such as the optimizer's
+    std::vector<std::pair<double, double>> busy;     ///< messages and collectives in flight
+    std::vector<std::pair<double, double>> exposed;  ///< part of it that kernels waited for, as in ActorTime::exposed
+};
+
 struct Simulated {
     double step_s = 0;
     std::vector<SimulatedFragment> fragments;  ///< by actor, in the order of their start
     std::vector<ActorTime> actors;
+    std::vector<SimulatedLane> lanes;            ///< by actor and axis; empty without SimulateOptions::lanes
     std::vector<SimulatedItem> items;            ///< by actor, in the order of issue; empty without every_launch
     std::vector<std::vector<int64_t>> ranks_of;  ///< ranks by actor, ascending; empty without every_launch
     std::map<std::pair<AxisId, std::string>, std::string> carried;  ///< by (axis, opcode and bytes): "ring, LL128"

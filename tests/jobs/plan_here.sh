@@ -81,6 +81,8 @@ assert all(choice["sources"] for choice in plan["choices"]), plan["choices"]
 assert json.load(open("all.json"))["notes"] == []
 CHECK
 plan -o plan.svg > told.txt && grep -q '<svg xmlns=' plan.svg || fail "no drawing"
+! grep -q "accelerator" plan.svg && grep -Eq '>time of a step, in (s|ms|us)<' plan.svg ||
+    fail "a drawing of another machine"
 
 # A kept table, which is of the threads that a rank of --ranks has, is found, whatever the script's mesh.
 tiny=("$source_root/scripts/gpt.lua" --set data.path=text.txt --set data.tokens_per_sequence=32 --set mesh.dp=2

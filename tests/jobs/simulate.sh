@@ -49,6 +49,12 @@ simulate --json --set script.zero=3 > zero.json || fail "no ZeRO-3"
 less "$(value memory_bytes zero.json)" "$(value memory_bytes plain.json)" || fail "ZeRO-3 saves no memory"
 simulate -o step.svg > /dev/null || fail "no drawing"
 grep -q '<svg xmlns=' step.svg && grep -q 'MFU' step.svg || fail "the drawing is no SVG with its figures"
+for axis in pp dp tp; do
+    [ "$(grep -c ">$axis</text>" step.svg)" -ge 2 ] || fail "the drawing has no lane of $axis for each pipeline rank"
+done
+for shown in '<path class="exposed"' '<path class="busy"' '<path class="once"' '>time, in ms<'; do
+    grep -q "$shown" step.svg || fail "the drawing has no $shown"
+done
 
 refused 2 "128 missing" simulate --set mesh.dp=64 --set train.sequences_per_step=512
 refused 2 "RANK:TIMES" simulate --slow 8:2
@@ -183,7 +189,7 @@ for choice in plan["choices"]:
 CHECK
 plan_mixed -o two_kinds.svg > two_kinds.txt && grep -q "^gpt on two_kinds: 4 ranks, " two_kinds.txt &&
     grep -q "where rank [23] needs .* and has 204.8 MiB" two_kinds.txt &&
-    grep -q "has 204.8 MiB" two_kinds.svg || { cat two_kinds.txt; fail "the small kind's memory is not told"; }
+    grep -q ">204.8 MiB<" two_kinds.svg || { cat two_kinds.txt; fail "the small kind's memory is not told"; }
 
 plan() { $orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" --ranks 8 "$@"; }
 plan --jobs 1 -o plan.svg > plan.txt || fail "no plan"

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <regex>
 
+#include "svg_labels.h"
+
 using namespace orrery;
 
 namespace {
@@ -44,8 +46,9 @@ TEST_CASE("trade-off: a mark for each way, the limit, and numbers that do not co
     all.ways.push_back({7, 20 * gib, 0, "slow"});
     const std::string svg = draw_svg(all);
     CHECK(svg.find("<svg xmlns=") == 0);
-    CHECK(svg.find("has 80.0 GiB") != std::string::npos);
-    CHECK(svg.find("1 more choices are not shown: over twice the time or memory") != std::string::npos);
+    CHECK(svg.find(">an accelerator has<") != std::string::npos);
+    CHECK(svg.find(">80.0 GiB<") != std::string::npos);
+    CHECK(svg.find("1 more choice is not shown: over twice the time or memory") != std::string::npos);
     CHECK(svg.find("tp=8 &lt;x&gt;") != std::string::npos);
     CHECK(count(svg, "class=\"lead\"") == 10);
     // Rings in the picture and in the list below, and one in the key.
@@ -58,6 +61,7 @@ TEST_CASE("trade-off: a mark for each way, the limit, and numbers that do not co
         for (size_t k = 0; k < i; ++k)
             CHECK(std::hypot(rings[i].first - rings[k].first, rings[i].second - rings[k].second) > 18);
     CHECK(draw_svg(all) == svg);
+    test::check_labels(svg);
     // What is fast and does not fit is inside the axes, too.
     all.ways.push_back({0.5, 120 * gib, 0, "too large"});
     const std::string wider = draw_svg(all);
@@ -66,4 +70,26 @@ TEST_CASE("trade-off: a mark for each way, the limit, and numbers that do not co
     for (std::sregex_iterator at(wider.begin(), wider.end(), unfit), end; at != end; ++at, ++seen)
         CHECK(std::stod((*at)[1]) > 96 - (seen == 0 ? 96 : 0));
     CHECK(seen > 1);
+}
+
+TEST_CASE("trade-off: axes have ticks for steps of milliseconds and memory of megabytes") {
+    TradeOff all{"gpt on 2 ranks", {}, {}, 300 << 20};
+    all.memory_name = "mean memory of a rank";
+    all.limit_name = "a rank's share of this host is";
+    for (int i = 0; i < 6; ++i)
+        all.ways.push_back(
+            {0.0123 + 0.0004 * i, (200.0 - 10 * i) * (1 << 20), i + 1, "dp=2 tp=1, a way with many words"});
+    const std::string svg = draw_svg(all);
+    test::check_labels(svg);
+    for (const char* label : {">12.5<", ">14.0<", "time of a step, in ms", ">50 MiB<", ">300 MiB<", ">12.3 ms<",
+                              ">a rank's share of this host is<", ">mean memory of a rank<"})
+        CHECK_THAT(svg, Catch::Matchers::Contains(label));
+    CHECK_THAT(svg, !Catch::Matchers::Contains("accelerator"));
+    all.memory_limit = 12 * gib;  // far above: it would flatten all ways
+    const std::string far = draw_svg(all);
+    test::check_labels(far);
+    CHECK_THAT(far, Catch::Matchers::Contains("a rank's share of this host is 12.0 GiB, far above<") &&
+                        Catch::Matchers::Contains(">200 MiB<") && !Catch::Matchers::Contains("class=\"limit\""));
+    for (auto& way : all.ways) way.step_s = 7;  // all the same
+    test::check_labels(draw_svg(all));
 }

@@ -4,6 +4,7 @@
 #include "cli/scale/scale.h"
 #include "orrery/error.h"
 #include "run/metrics/breakdown.h"
+#include "svg_labels.h"
 
 using namespace orrery;
 using Catch::Matchers::Contains;
@@ -72,4 +73,25 @@ TEST_CASE("the picture says what the table says", "[scale]") {
     report.runs.resize(1);  // a size alone has no curve, and is drawn
     report.predicted.clear();
     CHECK_THAT(scale_svg(report), Contains(">100 %<") && !Contains("nan") && !Contains("inf"));
+}
+
+TEST_CASE("labels of the picture do not overlap, for one size and for fifteen", "[scale]") {
+    ScaleReport report = three_sizes();
+    test::check_labels(scale_svg(report));
+    report.target = 0.98;
+    test::check_labels(scale_svg(report));
+    report.runs.resize(1);
+    test::check_labels(scale_svg(report));
+    report.runs.clear();
+    for (int64_t ranks = 1; ranks <= 16384; ranks *= 2) {
+        ScaledRun& run = report.runs.emplace_back();
+        run.ranks = ranks;
+        run.throughput = 1'234'000.0 * static_cast<double>(ranks);
+        for (const char* axis : {"pp", "dp", "tp", "cp", "ep", "rep", "pp+tp"})
+            run.parts["communication " + std::string(axis)] = 0.1;
+        run.parts["compute"] = 0.3;
+    }
+    const std::string svg = scale_svg(report);
+    test::check_labels(svg);
+    CHECK_THAT(svg, Contains(">1,000,000<"));
 }

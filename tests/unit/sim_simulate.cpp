@@ -172,11 +172,13 @@ TEST_CASE("simulate: a message takes its time behind the later of both ends, and
     first.stream = {launch(first, 1), transfer(Opcode::send, 0, 8, {0}, 1), launch(first, 1)};
     second.ranks = {1};
     second.stream = {transfer(Opcode::receive, 0, 8, {}, 0), launch(second, 2, {0})};
+    for (Instruction& i : first.stream) i.fragment.micro = -1;  // outside all fragments
     plan.classes = {first, second};
     Listed prices;
     prices.transfer = [](int64_t) { return Demand{3, {}, 0, "wire"}; };
     SimulateOptions every;
     every.every_launch = true;
+    every.lanes = true;
     const Simulated run = simulate(plan, by_peer(), prices, every);
     CHECK(run.step_s == 6);
     REQUIRE(run.actors.size() == 2);
@@ -188,6 +190,14 @@ TEST_CASE("simulate: a message takes its time behind the later of both ends, and
     CHECK(run.actors[1].waiting == 1);
     CHECK(run.carried.at({0, "send 8"}) == "wire");
     REQUIRE(run.items.size() == 5);
+    using Times = std::vector<std::pair<double, double>>;
+    REQUIRE(run.lanes.size() == 4);
+    CHECK(run.lanes[0].busy == Times{{0, 2}});  // two kernels without a gap
+    CHECK(run.lanes[2].busy.empty());           // kernels of a fragment
+    CHECK(run.lanes[1].busy == Times{{1, 4}});
+    CHECK(run.lanes[1].exposed == Times{{2, 4}});
+    CHECK(run.lanes[3].busy == Times{{1, 4}});
+    CHECK(run.lanes[3].exposed == Times{{1, 4}});
     CHECK(run.items[1].partner == 3);
     CHECK(run.items[3].issued == 0);
     CHECK(run.items[3].start == 1);
@@ -202,13 +212,30 @@ TEST_CASE("simulate: a collective runs beside kernels, and shares its link with 
     // Both collectives start at 0; a kernel of 2 s beside them; the last one needs both.
     c.stream = {transfer(Opcode::all_reduce, 0, 4, {}), transfer(Opcode::all_gather, 1, 4, {}), launch(c, 2),
                 launch(c, 1, {0, 1})};
+    for (Instruction& i : c.stream) i.fragment.micro = -1;  // outside all fragments
     plan.classes = {c};
     Listed prices;
     prices.transfer = [](int64_t bytes) { return Demand{0, {{0, static_cast<double>(bytes)}}, 0, ""}; };
     TransportContract own = queued();
     own.lanes = TransportContract::Lanes::peer;
-    const Simulated run = simulate(plan, {{"dp", own}, {"tp", own}}, prices);
+    SimulateOptions options;
+    options.lanes = true;
+    const Simulated run = simulate(plan, {{"dp", own}, {"tp", own}}, prices, options);
     CHECK(run.step_s == 9);  // 8 bytes over a link of 1 a second, then 1 s
+    // Lanes: kernels outside fragments, and both collectives, whose exposed time is what the account says.
+    using Times = std::vector<std::pair<double, double>>;
+    REQUIRE(run.lanes.size() == 3);
+    CHECK(run.lanes[0].axis == none);
+    CHECK(run.lanes[0].busy == Times{{0, 2}, {8, 9}});
+    for (const SimulatedLane& lane : {run.lanes[1], run.lanes[2]}) {
+        CHECK(lane.busy == Times{{0, 8}});
+        double waited = 0;
+        for (const auto& [begin, end] : lane.exposed) waited += end - begin;
+        const auto found = run.actors[0].exposed.find(lane.axis);
+        CHECK(waited == (found == run.actors[0].exposed.end() ? 0 : found->second));
+    }
+    CHECK(simulate(plan, {{"dp", own}, {"tp", own}}, prices).lanes.empty());
+    prices.asked.resize(2);
     CHECK(run.actors.size() == 1);
     CHECK(run.actors[0].ranks == 8);
     CHECK(run.actors[0].computing == 3);

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "cli/scale/scale.h"
 #include "draw/canvas.h"
-#include "draw/parts.h"
+#include "draw/ticks.h"
 
 namespace orrery {
 namespace {
@@ -16,7 +16,7 @@ namespace {
 using drawing::Canvas;
 using drawing::point;
 
-constexpr double margin = 28, left = 110, wide = 560, high = 300, bar = 22;
+constexpr double margin = 28, left = 110, least_wide = 560, high = 300, bar = 22;
 
 /// Okabe and Ito's colours, which people with any colour vision can distinguish; all information is also in text.
 constexpr std::array<const char*, 7> part_colours{"#0072b2", "#e69f00", "#cc79a7", "#56b4e9",
@@ -33,7 +33,8 @@ std::string style_sheet(size_t parts) {
         ".target{stroke:#b00020;stroke-dasharray:2 3;fill:none}\n.measured{stroke:#0072b2;stroke-width:2.5;fill:none}\n"
         ".mark{fill:#0072b2}\n.predicted{stroke:#e69f00;stroke-width:2;fill:none}\n.guess{fill:#e69f00}\n";
     for (size_t i = 0; i < parts; ++i)
-        css += fmt::format(".p{}{{fill:{};fill-opacity:0.75}}\n", i, part_colours[i % part_colours.size()]);
+        css += fmt::format(".p{}{{fill:{};fill-opacity:{}}}\n", i, part_colours[i % part_colours.size()],
+                           i < part_colours.size() ? 0.75 : 0.35);
     return css;
 }
 
@@ -46,6 +47,9 @@ public:
             for (const auto& [name, part] : run.parts) names.insert(name);
         if (names.erase("compute") > 0) names_.emplace_back("compute");
         names_.insert(names_.end(), names.begin(), names.end());
+        for (const ScaledRun& run : report.runs)
+            wide_ = std::max(wide_, 60 + (drawing::text_width(rate_text(run), 11) + 12) *
+                                             static_cast<double>(report.runs.size() - 1));
     }
 
     std::string svg() {
@@ -56,17 +60,19 @@ public:
                      "fact");
         throughput();
         parts();
-        return canvas_.finish(left + wide + 200, y_ + margin, report_.title, style_sheet(names_.size()), "");
+        return canvas_.finish(width(), y_ + margin, report_.title, style_sheet(names_.size()), "");
     }
 
 private:
+    static std::string rate_text(const ScaledRun& run) { return short_text(run.throughput) + " " + run.unit() + "/s"; }
+    double width() const { return std::max(left + wide_ + 200, drawing::text_width(report_.title, 20) + 2 * margin); }
     double ideal(size_t i) const {
         return report_.runs.front().throughput * static_cast<double>(report_.runs[i].ranks) /
                static_cast<double>(report_.runs.front().ranks);
     }
     double x(size_t i) const {
         const auto gaps = static_cast<double>(std::max<size_t>(1, report_.runs.size() - 1));
-        return left + 30 + (wide - 60) * static_cast<double>(i) / gaps;
+        return left + 30 + (wide_ - 60) * static_cast<double>(i) / gaps;
     }
 
     /// Draws efficiency by number of ranks. The ideal is horizontal, so that losses are visible everywhere.
@@ -83,17 +89,18 @@ private:
         }
         most *= 1.12;
         const auto y = [&](double value) { return bottom - high * value / most; };
-        const double step = drawing::tick_step(most, 6);
-        for (double at = 0; at <= most; at += step) {
-            canvas_.line(left, y(at), left + wide, y(at), at == 0 ? "axis" : "rule");
-            canvas_.text(left - 8, y(at) + 4, short_text(at), "end");
+        const drawing::Ticks ticks = drawing::plain_ticks(most, 6, 0);
+        for (int i = 0; i * ticks.step <= most; ++i) {
+            const double at = i * ticks.step;
+            canvas_.line(left, y(at), left + wide_, y(at), i == 0 ? "axis" : "rule");
+            canvas_.text(left - 8, y(at) + 4, ticks.text(at), "end");
         }
         const double level = each(0, ideal(0));
-        canvas_.line(left, y(level), left + wide, y(level), "ideal");
-        canvas_.text(left + wide + 8, y(level) + 4, "ideal", "small");
-        canvas_.line(left, y(level * report_.target), left + wide, y(level * report_.target), "target");
-        canvas_.text(left + wide + 8, y(level * report_.target) + 4,
-                     fmt::format("target, {:.0f} %", 100 * report_.target), "small");
+        canvas_.line(left, y(level), left + wide_, y(level), "ideal");
+        canvas_.text(left + wide_ + 8, y(level) + 4, "ideal", "small");
+        canvas_.line(left, y(level * report_.target), left + wide_, y(level * report_.target), "target");
+        const double below = std::max(y(level * report_.target), y(level) + 14);  // so far that the words fit
+        canvas_.text(left + wide_ + 8, below + 4, fmt::format("target, {:.0f} %", 100 * report_.target), "small");
         curve("predicted", "guess", y, each,
               [&](size_t i) { return i < report_.predicted.size() ? report_.predicted[i] : std::optional<double>(); });
         curve(report_.simulated ? "predicted" : "measured", report_.simulated ? "guess" : "mark", y, each,
@@ -102,8 +109,7 @@ private:
             canvas_.text(x(i), y(each(i, report_.runs[i].throughput)) - 10,
                          fmt::format("{:.0f} %", 100 * report_.efficiency(i)), "above");
             canvas_.text(x(i), bottom + 18, plural(report_.runs[i].ranks, "rank"), "middle");
-            canvas_.text(x(i), bottom + 32,
-                         short_text(report_.runs[i].throughput) + " " + report_.runs[i].unit() + "/s", "middle");
+            canvas_.text(x(i), bottom + 32, rate_text(report_.runs[i]), "middle");
         }
         y_ = bottom + 44;
     }
@@ -126,9 +132,14 @@ private:
         y_ += 12;
         size_t number = 0;
         for (const std::string& name : names_) {
+            const double needed = 18 + drawing::text_width(name, 11);
+            if (at > margin && at + needed > width() - margin) {
+                at = margin;
+                y_ += 20;
+            }
             canvas_.box(at, y_, 14, 14, fmt::format("p{}", number++));
             canvas_.text(at + 18, y_ + 11, name, "small");
-            at += 18 + drawing::text_width(name, 11) + 14;
+            at += needed + 14;
         }
         y_ += 28;
         for (const ScaledRun& run : report_.runs) {
@@ -138,7 +149,7 @@ private:
             for (const std::string& name : names_) {
                 const auto found = run.parts.find(name);
                 const double part = found == run.parts.end() ? 0 : found->second;
-                const double width = wide * part;
+                const double width = wide_ * part;
                 const std::string words = fmt::format("{:.0f} %", 100 * part);
                 if (part > 0)
                     canvas_.box(from, y_, width, bar, fmt::format("p{}", number), fmt::format("{}: {}", name, words));
@@ -154,6 +165,7 @@ private:
     const ScaleReport& report_;
     std::vector<std::string> names_;
     Canvas canvas_;
+    double wide_ = least_wide;  ///< width of the plot: labels of sizes do not touch
     double y_ = 0;
 };
 

@@ -180,6 +180,7 @@ Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const Simu
     options.slow = slow_ranks(command.slow, plan.mesh.ranks());
     options.jitter = command.jitter;
     options.every_launch = !command.trace.empty();
+    options.lanes = !command.out.empty() && !command.quick;  // of `orrery plan`, `out` is not a timeline
     const std::optional<ExpertLoads> loads = loads_of(plan, command);
     made.loads = text_of(loads, command);
     const TpChunked played = with_software(loads ? loads->plan : plan, software, command.tp_chunks);

@@ -197,6 +197,10 @@ std::string drawing_of(const FoundReport& report) {
                   {},
                   limit_of_all(found)};
     made.facts.push_back(fmt::format("{} sequences a step; {}", count_text(report.space.batch), looked(found)));
+    if (report.here) {
+        made.memory_name = "mean memory of a rank";
+        made.limit_name = "a rank's share of this host is";
+    }
     for (const Judged& judged : found.all) {
         const auto place = std::find_if(found.best.begin(), found.best.end(),
                                         [&](const Judged& best) { return best.choice == judged.choice; });

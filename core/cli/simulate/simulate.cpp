@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <cstdio>
+#include <map>
+#include <set>
 #include <sstream>
 
 #include "base/files/result_file.h"
@@ -16,43 +18,95 @@
 namespace orrery {
 namespace {
 
-/// Returns the fragments over time, in units of `unit_s`. A rank of the pipeline has a row: its first simulated
-/// actor's.
-Timeline timeline_of(const Plan& plan, const Simulated& run, double unit_s) {
-    Timeline timeline;
-    timeline.ranks.resize(plan.schedule.ranks.size());
-    timeline.busy.resize(timeline.ranks.size());
-    timeline.peak.resize(timeline.ranks.size());
-    std::vector<int> shown(timeline.ranks.size(), none);
-    const auto units = [&](double s) { return static_cast<int64_t>(std::llround(s / unit_s)); };
-    for (const SimulatedFragment& f : run.fragments) {
-        const auto stage = static_cast<size_t>(
-            plan.classes[static_cast<size_t>(run.actors[static_cast<size_t>(f.actor)].of_class)].stage);
-        if (shown[stage] == none) shown[stage] = f.actor;
-        if (shown[stage] != f.actor) continue;
-        timeline.ranks[stage].push_back({f.fragment, plan.schedule.stage_of(static_cast<int>(stage), f.fragment.chunk),
-                                         units(f.start), units(f.end)});
-        timeline.busy[stage] += units(f.end) - units(f.start);
+constexpr double drawn_unit_s = 1e-9;
+
+/// Returns for each pipeline rank the simulated actor with the shortest time of waiting, which sets its pace.
+std::vector<int> shown_actors(const Plan& plan, const Simulated& run) {
+    std::vector<int> shown(plan.schedule.ranks.size(), none);
+    for (size_t actor = 0; actor < run.actors.size(); ++actor) {
+        int& best = shown[static_cast<size_t>(plan.classes[static_cast<size_t>(run.actors[actor].of_class)].stage)];
+        if (best == none || run.actors[actor].waiting < run.actors[static_cast<size_t>(best)].waiting)
+            best = static_cast<int>(actor);
     }
-    for (size_t stage = 0; stage < timeline.ranks.size(); ++stage)
-        timeline.peak[stage] = activation_peak(timeline.ranks[stage]);
+    return shown;
+}
+
+/// Returns the fragments over time: a row for each pipeline rank, of the actor that `shown` names for it.
+Timeline timeline_of(const Plan& plan, const Simulated& run, const std::vector<int>& shown) {
+    Timeline timeline;
+    timeline.ranks.resize(shown.size());
+    timeline.busy.resize(shown.size());
+    const auto units = [&](double s) { return static_cast<int64_t>(std::llround(s / drawn_unit_s)); };
+    for (const SimulatedFragment& f : run.fragments) {
+        const int stage = plan.classes[static_cast<size_t>(run.actors[static_cast<size_t>(f.actor)].of_class)].stage;
+        const auto row = static_cast<size_t>(stage);
+        if (shown[row] != f.actor) continue;
+        timeline.ranks[row].push_back(
+            {f.fragment, plan.schedule.stage_of(row, f.fragment.chunk), units(f.start), units(f.end)});
+        timeline.busy[row] += units(f.end) - units(f.start);
+    }
+    for (const auto& slots : timeline.ranks) timeline.peak.push_back(activation_peak(slots));
     timeline.makespan = units(run.step_s);
     return timeline;
 }
 
-/// Returns the largest unit of time of which a step has at least a hundred, for drawings.
-std::pair<double, std::string> drawing_unit(double step_s) {
-    for (const auto& [unit, name] : {std::pair{1.0, "s"}, {1e-3, "ms"}, {1e-6, "us"}})
-        if (step_s >= 100 * unit) return {unit, name};
-    return {1e-9, "ns"};
+/// Returns what the shown actors do besides their fragments, with the same axes for all.
+std::vector<RankActivity> activity_of(const Plan& plan, const Simulated& run, const std::vector<int>& shown) {
+    std::map<std::pair<int, AxisId>, const SimulatedLane*> lanes;
+    std::set<AxisId> axes;
+    for (const SimulatedLane& lane : run.lanes) {
+        lanes[{lane.actor, lane.axis}] = &lane;
+        if (lane.axis != none && !lane.busy.empty()) axes.insert(lane.axis);
+    }
+    const auto in_units = [](Intervals times) {
+        for (auto& [begin, end] : times) {
+            begin /= drawn_unit_s;
+            end /= drawn_unit_s;
+        }
+        return times;
+    };
+    std::vector<RankActivity> all;
+    for (const int actor : shown) {
+        const ActorTime& time = run.actors[static_cast<size_t>(actor)];
+        RankActivity& made = all.emplace_back();
+        made.rank = time.rank;
+        made.computing = time.computing / run.step_s;
+        made.waiting = time.waiting / run.step_s;
+        made.once = in_units(lanes.at({actor, none})->busy);
+        for (const AxisId axis : axes) {
+            RankActivity::Lane& lane = made.lanes.emplace_back(plan.mesh.axis(axis).name, Intervals{}, Intervals{});
+            const auto found = lanes.find({actor, axis});
+            if (found == lanes.end()) continue;
+            lane.busy = in_units(found->second->busy);
+            lane.exposed = in_units(found->second->exposed);
+        }
+    }
+    return all;
+}
+
+/// Returns the lines of the report for a drawing, which does not align columns: "time: computing 61.4 %; dp ...".
+std::vector<std::string> facts_of(const std::string& text) {
+    std::vector<std::string> facts;
+    for (const std::string& line : split(text, '\n')) {
+        std::vector<std::string> words;
+        for (size_t at = 0; at < line.size();) {
+            const size_t end = std::min(line.size(), line.find("  ", at));
+            if (end > at) words.push_back(line.substr(at, end - at));
+            at = std::min(line.size(), line.find_first_not_of(' ', end));
+        }
+        if (words.empty()) continue;
+        const std::string rest = join({words.begin() + 1, words.end()}, "; ");
+        facts.push_back(rest.empty() ? words.front() : words.front() + ": " + rest);
+    }
+    return facts;
 }
 
 void draw(const SimulateCommand& command, const Plan& plan, const Simulated& run, const Prediction& predicted,
           const std::string& text) {
-    const auto [unit, name] = drawing_unit(run.step_s);
-    Picture made = picture(plan, timeline_of(plan, run, unit), name, static_cast<int64_t>(predicted.memory_limit));
-    made.facts = split(text, '\n');
-    std::erase(made.facts, "");
+    const std::vector<int> shown = shown_actors(plan, run);
+    Picture made = picture(plan, timeline_of(plan, run, shown), drawn_unit_s, activity_of(plan, run, shown),
+                           static_cast<int64_t>(predicted.memory_limit));
+    made.facts = facts_of(text);
     write_result(command.out, draw_svg(made));
 }
 
