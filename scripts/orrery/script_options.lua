@@ -6,7 +6,7 @@ local script_options = {}
 --- The list { "dp", "cp" } of a text "dp,cp".
 function script_options.words(list)
   local all = {}
-  for word in list:gmatch "[^,]+" do all[#all + 1] = word end
+  for word in list:gmatch "[^,%s]+" do all[#all + 1] = word end
   return all
 end
 

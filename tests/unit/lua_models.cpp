@@ -224,7 +224,8 @@ TEST_CASE("the shipped scripts and configurations compile") {
 TEST_CASE("scripts/gpt.lua refuses an option that its model lacks") {
     const auto refused = [](const std::vector<std::string>& sets) -> std::string {
         try {
-            experiment("gpt.lua", "laptop.toml", sets);
+            const auto made = experiment("gpt.lua", "laptop.toml", sets);
+            distribute(made->train(), made->mesh);
         } catch (const Error& error) {
             return error.what();
         }
@@ -244,8 +245,20 @@ TEST_CASE("scripts/gpt.lua refuses an option that its model lacks") {
     CHECK(refused({"script.model=mixtral", "script.overflow=again", "script.capacity=3"}) == "");
     CHECK(has(refused({"script.model=qwen3_moe", "script.dense=6"}), "script.dense = 6: none of 6 layers would have"));
     CHECK(has(refused({"script.model=mixtral", "mesh.dp=2", "script.expert_axes=dq"}),
-              "script.expert_axes = dq: the mesh has no such axis"));
-    CHECK(refused({"script.model=mixtral", "mesh.dp=2", "script.expert_axes=dq,dp"}) == "");
+              "script.expert_axes = dq: it cannot hold \"dq\"\n  it can hold: cp, dp, ep, pp, tp"));
+    CHECK(has(refused({"script.model=mixtral", "mesh.dp=2", "script.expert_axes=dp,ap"}),
+              "script.expert_axes = dp,ap: it cannot hold \"ap\""));
+    CHECK(has(refused({"script.model=mixtral", "mesh.dp=2", "script.expert_axes=cp"}),
+              "script.expert_axes = cp: the mesh has no such axis"));
+    CHECK(refused({"script.model=mixtral", "mesh.dp=2", "script.expert_axes=dp, cp"}) == "");
+    CHECK(has(refused({"script.recompute=attention,gelo"}),
+              "cannot recompute \"gelo\": no marked scope has a forward op of this kind that can run again"));
+    CHECK(has(refused({"script.recompute=attention,gelo"}), "did you mean \"gelu\"?"));
+    CHECK(has(refused({"script.recompute=rmsnorm,attention"}), "cannot recompute \"rmsnorm\""));
+    CHECK(refused({"script.recompute=attention, gelu"}) == "");
+    CHECK(has(refused({"mesh.pp=4", "script.pipeline=interleaved", "train.microbatches=4"}),
+              "pipeline: the model has 6 layers, too few for 8 stages (schedule interleaved, 4 ranks on pp, 2 chunks "
+              "each)"));
     CHECK(has(refused({"script.model=mlp"}), "script.model = mlp: expected gpt, llama, qwen2, mixtral or qwen3_moe"));
     CHECK(refused({"script.model=llama", "script.kv_heads=3", "script.qk_norm=true", "script.window=8"}) == "");
 }

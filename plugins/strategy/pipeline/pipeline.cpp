@@ -185,7 +185,11 @@ private:
         }
         if (cut.layers() < std::max<size_t>(cut.least(), 1))
             throw Error(origin_, "pipeline: " + have + ", too few for " + std::to_string(stages) +
-                                     " stages; use fewer ranks on " + pipeline_.axis + " or fewer chunks");
+                                     " stages (schedule " + pipeline_.schedule + ", " +
+                                     std::to_string(stages / pipeline_.chunks) + " ranks on " + pipeline_.axis + ", " +
+                                     std::to_string(pipeline_.chunks) + (pipeline_.chunks == 1 ? " chunk" : " chunks") +
+                                     " each); use fewer ranks on " + pipeline_.axis +
+                                     (pipeline_.chunks > 1 ? ", fewer chunks or schedule 1f1b" : " or more layers"));
         return cut.balanced();
     }
 
