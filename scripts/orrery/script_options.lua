@@ -10,6 +10,21 @@ function script_options.words(list)
   return all
 end
 
+--- The list { 11, 13, 12 } of script.stages = "11,13,12". Throws for anything else, and without a pipeline.
+function script_options.stages(opt, mesh)
+  local counts = {}
+  for _, word in ipairs(script_options.words(opt.stages)) do
+    counts[#counts + 1] = math.tointeger(tonumber(word))
+      or error(("script.stages = %s: %q is not a number of layers\n  list them, as in 11,13,12")
+        :format(opt.stages, word), 2)
+  end
+  if #counts > 0 and (mesh.pp or 1) == 1 then
+    error(("script.stages = %s: the mesh has one rank on pp, which has all layers\n  set mesh.pp, or leave it out")
+      :format(opt.stages), 2)
+  end
+  return counts
+end
+
 --- The blocks of experts of dispatch = rows: as given, or as many as ranks share experts; 0 with slabs.
 function script_options.expert_blocks(opt, mesh)
   local ranks = 1
