@@ -126,12 +126,13 @@ program:train_with(o.optim.adamw {
 local tensors = model:tensors()                               -- what checkpoint.load finds in published files
 program:weights(tensors)
 local stages = script_options.stages(opt, cfg.mesh)
+local replicate = script_options.replicate(declared, opt, cfg.mesh)
 local strategies = {                                          -- an axis that the mesh lacks is skipped
   o.strategy.pipeline { axis = "pp", schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends, layers = stages },
   o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
   o.strategy.expert { axes = words(opt.expert_axes) },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence },
-  o.strategy.data { axis = { "dp", "ep", "cp" }, replicate = opt.replicate, reduce = opt.reduce, zero = opt.zero },
+  o.strategy.data { axis = { "dp", "ep", "cp" }, replicate = replicate, reduce = opt.reduce, zero = opt.zero },
 }
 if opt.recompute ~= "none" then
   local kinds = opt.recompute ~= "all" and words(opt.recompute) or nil

@@ -25,6 +25,15 @@ function script_options.stages(opt, mesh)
   return counts
 end
 
+--- The axis script.replicate. Throws where another one than the default is given and the mesh lacks it.
+function script_options.replicate(declared, opt, mesh)
+  if opt.replicate ~= declared.replicate[1] and opt.replicate ~= "" and not mesh[opt.replicate] then
+    error(("script.replicate = %s: the mesh has no such axis, so that nothing would be repeated\n  name an axis of "
+      .. "[mesh], or leave it out"):format(opt.replicate), 2)
+  end
+  return opt.replicate
+end
+
 --- The blocks of experts of dispatch = rows: as given, or as many as ranks share experts; 0 with slabs.
 function script_options.expert_blocks(opt, mesh)
   local ranks = 1

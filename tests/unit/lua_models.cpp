@@ -265,6 +265,7 @@ TEST_CASE("scripts/gpt.lua refuses an option that its model lacks") {
     CHECK(
         has(refused({"mesh.pp=2", "script.stages=4,two"}), "script.stages = 4,two: \"two\" is not a number of layers"));
     CHECK(has(refused({"script.stages=4,2"}), "script.stages = 4,2: the mesh has one rank on pp"));
+    CHECK(has(refused({"mesh.rep=2", "script.replicate=reb"}), "script.replicate = reb: the mesh has no such axis"));
     CHECK(has(refused({"mesh.dp=2", "script.zero=3", "script.replicate=dp"}),
               "replicate is dp, an axis that it splits over"));
     CHECK(has(refused({"mesh.pp=4", "script.pipeline=interleaved", "train.microbatches=4"}),
