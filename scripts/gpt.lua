@@ -50,15 +50,18 @@ local declared = {
   decay    = { 0.1, "weight decay of matrices and tables" },
   pipeline = { "1f1b", "mesh axis pp: schedule of its stages, a name in orrery/schedules or a file beside this one" },
   chunks   = { 0, "mesh axis pp: stages of each rank; 0: as many as the schedule needs; interleaved has 2 or more" },
+  stages   = { "", "mesh axis pp: layers of each stage, as in 11,13,12; empty: cut by cost" },
   ends     = { false, "mesh axis pp: the embedding and the head count as layers when stages are cut" },
   context  = { "auto", "mesh axis cp: how attention reads a split row; auto: heads, or gather where an order is given",
                one_of = { "auto", "heads", "gather", "ring" } },
   order    = { "natural", "mesh axis cp: order of a row's tokens, so that ranks have equal work",
                one_of = { "natural", "zigzag", "balanced" } },
-  expert_axes = { "ep", "mesh axes that share the experts of a mixture: ep, or others as in dp,cp" },
+  expert_axes = { "ep", "mesh axes that share the experts of a mixture: ep, or others as in dp,cp",
+                  list_of = { "cp", "dp", "ep", "pp", "tp" } },
   sequence = { false, "mesh axis tp: split what lies between the blocks over the sequence" },
   recompute = { "none", "made again in the backward pass: none, all of a block, or kinds of op as in attention,gelu" },
   zero     = { 0, "mesh axes dp, ep, cp: 1, 2 or 3 also splits optimizer states, gradients, params" },
+  replicate = { "rep", "mesh axis that splits the batch, too, and repeats what zero splits over dp, ep, cp (HSDP)" },
   reduce   = { "f32", "mesh axes dp, ep, cp: type in which gradients are sent: f32, or bf16 in half the bytes" },
 }
 local opt = o.options(declared)
@@ -122,12 +125,14 @@ program:train_with(o.optim.adamw {
 })
 local tensors = model:tensors()                               -- what checkpoint.load finds in published files
 program:weights(tensors)
+local stages = script_options.stages(opt, cfg.mesh)
+local replicate = script_options.replicate(declared, opt, cfg.mesh)
 local strategies = {                                          -- an axis that the mesh lacks is skipped
-  o.strategy.pipeline { axis = "pp", schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends },
+  o.strategy.pipeline { axis = "pp", schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends, layers = stages },
   o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
   o.strategy.expert { axes = words(opt.expert_axes) },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence },
-  o.strategy.data { axis = { "dp", "ep", "cp" }, reduce = opt.reduce, zero = opt.zero },
+  o.strategy.data { axis = { "dp", "ep", "cp" }, replicate = replicate, reduce = opt.reduce, zero = opt.zero },
 }
 if opt.recompute ~= "none" then
   local kinds = opt.recompute ~= "all" and words(opt.recompute) or nil

@@ -33,8 +33,8 @@ std::string count_text(int64_t count) {
 
 std::string seconds_text(double seconds) {
     const double size = std::abs(seconds);
-    if (size >= 7200) return fmt::format("{:.1f} h", seconds / 3600);
-    if (size >= 120) return fmt::format("{:.0f} min", seconds / 60);
+    if (size >= 7200) return fmt::format("{:.4g} h", seconds / 3600);
+    if (size >= 1000) return fmt::format("{:.4g} min", seconds / 60);
     if (size >= 1 || size == 0) return fmt::format("{:.4g} s", seconds);
     if (size >= 1e-3) return fmt::format("{:.4g} ms", seconds * 1e3);
     if (size >= 1e-6) return fmt::format("{:.4g} us", seconds * 1e6);

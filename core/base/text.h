@@ -12,8 +12,8 @@ std::string plural(int64_t count, std::string_view what);
 std::string bytes_text(int64_t bytes);
 /// Formats a count: "1,234,567".
 std::string count_text(int64_t count);
-/// Formats a time, with four digits up to 120 s, then in minutes, from two hours on in hours with one decimal: "14.12
-/// us", "1.234 s", "5 min", "12.5 h".
+/// Formats a time with four digits, up to 1000 s in seconds, then in minutes, from two hours on in hours: "14.12
+/// us", "134.2 s", "16.67 min", "12.5 h".
 std::string seconds_text(double seconds);
 /// Formats a number with three digits and its thousands as a letter: "950", "10.7 M", "1.20 T".
 std::string short_text(double amount);

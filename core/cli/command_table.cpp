@@ -222,8 +222,15 @@ std::vector<Flag> place_flags(SimulateCommand& simulate) {
         Flag("--imbalance", &simulate.imbalance,
              "what if experts of the busiest rank had so many times the mean load; if left out, all slots are full",
              number(1, 1e6)),
-        Flag("--table", &simulate.tables, "measured costs of this machine, as calibrate or a run writes; may repeat",
-             file_name(), {.excludes = "--cluster", .one_each = true}),
+        Flag(
+            "--table", &simulate.tables,
+            "measured costs of this machine, as calibrate or a run writes, or with --cluster of its accelerator, whose "
+            "kernels then take as long; may repeat",
+            file_name(), {.one_each = true}),
+        Flag("--tokens", &simulate.tokens,
+             "tokens of a whole training, as 15e12: says its days, and its price where the cluster's file has "
+             "price_per_hour",
+             number(1, 1e18)),
         Flag("--link-gbit", &simulate.link_gbit, "what if each rank had a link of so many Gbit/s each way",
              number(1e-6, 1e6), {.excludes = "--cluster"}),
         Flag("--link-us", &simulate.link_us, "and its messages took so long to come, in microseconds", number(0, 1e9),

@@ -69,6 +69,7 @@ struct SimulateCommand {
     double imbalance = 0;           ///< load of each expert of the busiest rank over the mean; 0: all slots are full
     std::vector<std::string> slow;  ///< "RANK:TIMES": factor on the time of a rank's kernels
     double jitter = 0;
+    double tokens = 0;       ///< of a whole training, to predict its days and price; 0: not asked for
     double restart_s = 300;  ///< seconds from a failure until training continues
     std::string out;         ///< an .svg file; "": none
     std::string trace;       ///< a .json file for Perfetto; "": none

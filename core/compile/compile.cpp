@@ -240,6 +240,7 @@ Compiled of_experiment(const Experiment& experiment, const CompileOptions& optio
     compiled.tokens_per_step = tokens_of(experiment.train());
     compiled.nats = predicts_ids(experiment.train());
     compiled.flops_per_step = model_flops(experiment.train());
+    compiled.full_flops_per_step = model_flops(experiment.train(), MaskedPairs::counted);
     compiled.ramp = experiment.recipe->ramp;
     compiled.loss_scale = experiment.recipe->loss_scale;
     compiled.sizes = BatchSizes(sequences_of(experiment.train()), compiled.ramp);
@@ -392,6 +393,12 @@ size_t remarks(const Compiled& compiled) {
     return program.remarks().size() + program.ignored().size();
 }
 
+/// ", 0.0341 with masked attention"; "" where nothing is masked.
+std::string full_flops_text(const Compiled& compiled) {
+    if (compiled.full_flops_per_step == compiled.flops_per_step) return "";
+    return fmt::format(", {:.3g} with masked attention", compiled.full_flops_per_step / 1e12);
+}
+
 }  // namespace
 
 std::string summary(const Compiled& compiled) {
@@ -402,10 +409,10 @@ std::string summary(const Compiled& compiled) {
     std::string text = fmt::format("{}: {} parameters{}, mesh {}\n", compiled.name, count_text(compiled.parameters),
                                    active, compiled.mesh.text().empty() ? "of one rank" : compiled.mesh.text());
     if (compiled.find("train"))
-        text += fmt::format("{} and {:.3g} TFLOP a step\n{}",
+        text += fmt::format("{} and {:.3g} TFLOP a step{}\n{}",
                             compiled.tokens_per_step > 0 ? count_text(compiled.tokens_per_step) + " tokens"
                                                          : count_text(compiled.sizes.full()) + " samples",
-                            compiled.flops_per_step / 1e12,
+                            compiled.flops_per_step / 1e12, full_flops_text(compiled),
                             orrery::summary(compiled.train(), wire_bytes_of(compiled)).text(compiled.mesh));
     for (const auto& [axis, tables] : compiled.collectives)
         for (const ChunkTable& table : tables)

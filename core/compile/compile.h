@@ -30,6 +30,7 @@ struct Compiled {
     std::string recipe;              ///< hash of the recipe (Recipe::digest)
     int64_t parameters = 0;
     double flops_per_step = 0;           ///< floating-point operations of a train step (model_flops)
+    double full_flops_per_step = 0;      ///< the same with MaskedPairs::counted
     int64_t tokens_per_step = 0;         ///< token ids of a train step on all ranks; 0: no input has token ids
     bool nats = false;                   ///< the loss is that of a prediction for each token, in nats
     std::map<std::string, IdRange> ids;  ///< by input: ids that all programs accept

@@ -129,17 +129,19 @@ void override_option(lua_State* L, Config& script, const std::string& key) {
         lua_pushnumber(L, script.number(key, 0));
 }
 
-/// Reads the list of valid values of an option from its table on top of the stack; an option may have none.
-void read_valid(lua_State* L, Host::Option& option) {
-    const int top = lua_gettop(L), type = lua_getfield(L, top, "one_of");
+/// Reads a list of texts, `one_of` or `list_of`, from an option's table on top of the stack; it may have none.
+std::vector<std::string> read_valid(lua_State* L, const std::string& option, const char* key) {
+    std::vector<std::string> valid;
+    const int top = lua_gettop(L), type = lua_getfield(L, top, key);
     if (type == LUA_TTABLE)
         for (lua_Integer i = 1; lua_rawgeti(L, top + 1, i) == LUA_TSTRING; ++i) {
-            option.one_of.push_back(check_text(L, -1));
+            valid.push_back(check_text(L, -1));
             lua_pop(L, 1);
         }
-    if (type != LUA_TNIL && (option.one_of.empty() || !lua_isnil(L, -1)))
-        fail(L, fmt::format("o.options: one_of of {} must be a list of texts, as {{ \"a\", \"b\" }}", option.key));
+    if (type != LUA_TNIL && (valid.empty() || !lua_isnil(L, -1)))
+        fail(L, fmt::format("o.options: {} of {} must be a list of texts, as {{ \"a\", \"b\" }}", key, option));
     lua_settop(L, top);
+    return valid;
 }
 
 /// Throws Error if the option has another value than those that it lists.
@@ -151,6 +153,18 @@ void check_valid(lua_State* L, Config& script, const Host::Option& option) {
     const std::string text = fmt::format("script.{} = {}: expected {}", option.key, option.value, valid);
     if (script.has(option.key)) throw Error(script.where(option.key), text);
     fail(L, text);
+}
+
+/// Throws Error if the option is not a list, as "a,b", of some of the valid names.
+void check_list(lua_State* L, Config& script, const Host::Option& option, const std::vector<std::string>& valid) {
+    for (const std::string& piece : split(option.value, ',')) {
+        const std::string name(trim(piece));
+        if (valid.empty() || std::ranges::find(valid, name) != valid.end()) continue;
+        const std::string text = fmt::format("script.{} = {}: it cannot hold {}{}", option.key, option.value,
+                                             quote(name), choices("it can hold", name, valid));
+        if (script.has(option.key)) throw Error(script.where(option.key), text);
+        fail(L, text);
+    }
 }
 
 /// o.options { steps = 300, lr = { 6e-4, "peak learning rate" } } -> { steps = , lr = }, with values from [script]
@@ -168,6 +182,7 @@ int options(lua_State* L) {
     for (lua_Integer i = 1; lua_rawgeti(L, 3, i) != LUA_TNIL; ++i) {
         if (lua_type(L, 4) != LUA_TSTRING) fail(L, "o.options: options must have names; write for example steps = 300");
         Host::Option option{check_text(L, 4), "", "", "", {}};
+        std::vector<std::string> names_of_list;
         if (find_schema("script", option.key))
             fail(L, fmt::format("o.options: script.{} is a reserved key of orrery\n  give the option another name",
                                 option.key));
@@ -176,7 +191,8 @@ int options(lua_State* L) {
             lua_rawgeti(L, 4, 2);
             if (lua_type(L, 5) == LUA_TSTRING) option.help = check_text(L, 5);
             lua_pop(L, 1);
-            read_valid(L, option);
+            option.one_of = read_valid(L, option.key, "one_of");
+            names_of_list = read_valid(L, option.key, "list_of");
             lua_rawgeti(L, 4, 1);
             lua_replace(L, 4);
         }
@@ -190,6 +206,7 @@ int options(lua_State* L) {
         option.value = luaL_tolstring(L, 4, nullptr);
         lua_pop(L, 1);
         check_valid(L, script, option);
+        check_list(L, script, option, names_of_list);
         lua_setfield(L, 2, option.key.c_str());
         names.push_back(option.key);
         declared.push_back(std::move(option));

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <optional>
 
 #include "base/text.h"
 #include "lua/state.h"
@@ -81,8 +81,25 @@ void call(lua_State* L, int arguments, int results, const std::string& name, con
     throw Error(fmt::format("schedule {}: {}{}", name, luaL_tolstring(L, -1, nullptr), behind));
 }
 
-/// Pushes the Lua function of schedule `name`. Returns the number of chunks for which it works; 0: any number.
-int push_function(lua_State* L, const std::string& name, const Origin& origin) {
+/// The numbers of chunks (stages per rank) for which a schedule works.
+struct Chunks {
+    int least = 1;
+    bool more = true;  ///< false: only `least`
+};
+
+/// Reads "chunks" or "min_chunks" of the schedule's table on top of the stack.
+std::optional<Chunks> read_chunks(lua_State* L) {
+    for (const char* key : {"chunks", "min_chunks"}) {
+        lua_getfield(L, -1, key);
+        const int64_t least = lua_isinteger(L, -1) ? lua_tointeger(L, -1) : 0;
+        lua_pop(L, 1);
+        if (least >= 1 && least <= 1024) return Chunks{static_cast<int>(least), key == std::string_view("min_chunks")};
+    }
+    return std::nullopt;
+}
+
+/// Pushes the Lua function of schedule `name`. Returns the numbers of chunks for which it works.
+Chunks push_function(lua_State* L, const std::string& name, const Origin& origin) {
     const State& state = state_of(L);
     const std::string module = state.finds(name) ? name : shipped(name);
     if (!state.finds(module))
@@ -92,39 +109,38 @@ int push_function(lua_State* L, const std::string& name, const Origin& origin) {
     lua_getglobal(L, "require");
     push(L, module);
     call(L, 1, 1, name, "");
-    if (lua_isfunction(L, -1)) return 0;
+    if (lua_isfunction(L, -1)) return {};
     const auto refuse = [&](const std::string& what) {
         throw Error(
             {"schedule " + name, state.file_of(module), 0, 0},
             fmt::format("returns {}, expected a function (p, m, v), or {{ chunks = 2, order = function }} for a "
-                        "fixed number of chunks",
+                        "fixed number of chunks, or {{ min_chunks = 2, order = function }}",
                         what));
     };
     if (!lua_istable(L, -1)) refuse(type_text(L, -1));
-    lua_getfield(L, -1, "chunks");
-    if (!lua_isinteger(L, -1) || lua_tointeger(L, -1) < 1 || lua_tointeger(L, -1) > 1024)
-        refuse("a table whose chunks is " + type_text(L, -1));
-    const int chunks = static_cast<int>(lua_tointeger(L, -1));
-    lua_pop(L, 1);
+    const auto chunks = read_chunks(L);
+    if (!chunks) refuse("a table without chunks or min_chunks from 1 to 1024");
     lua_getfield(L, -1, "order");
     if (!lua_isfunction(L, -1)) refuse("a table whose order is " + type_text(L, -1));
     lua_remove(L, -2);
-    return chunks;
+    return *chunks;
 }
 
 }  // namespace
 
 Schedule make_schedule(lua_State* L, Pipeline& pipeline, int64_t ranks, int64_t microbatches) {
     const int top = lua_gettop(L);
-    const int needed = push_function(L, pipeline.schedule, pipeline.origin);
+    const Chunks needed = push_function(L, pipeline.schedule, pipeline.origin);
     Schedule schedule;
     schedule.name = pipeline.schedule;
     schedule.origin = origin_of(L, pipeline.schedule);
-    if (pipeline.chunks == 0) pipeline.chunks = std::max(needed, 1);
-    if (needed > 0 && pipeline.chunks != needed)
-        throw Error(schedule.origin,
-                    fmt::format("this schedule needs exactly {} chunks a rank; remove the option chunks{}", needed,
-                                asked(pipeline, ranks, microbatches)));
+    if (pipeline.chunks == 0) pipeline.chunks = needed.least;
+    if (pipeline.chunks < needed.least || (pipeline.chunks > needed.least && !needed.more))
+        throw Error(
+            schedule.origin,
+            fmt::format("this schedule needs {} {} chunks a rank; remove the option chunks{}{}",
+                        needed.more ? "at least" : "exactly", needed.least,
+                        needed.more ? ", or choose another schedule" : "", asked(pipeline, ranks, microbatches)));
     for (const int64_t number : {ranks, microbatches, int64_t{pipeline.chunks}}) lua_pushinteger(L, number);
     call(L, 3, 2, schedule.name, asked(pipeline, ranks, microbatches));
     const int orders = lua_gettop(L) - 1;
@@ -148,9 +164,9 @@ int chunks_needed(lua_State* L, const std::string& schedule, const std::string& 
     State& state = state_of(L);
     if (state.host().mesh().size(axis) == 1 || (!state.finds(schedule) && !state.finds(shipped(schedule)))) return 1;
     const int top = lua_gettop(L);
-    const int chunks = push_function(L, schedule, where(L));
+    const int chunks = push_function(L, schedule, where(L)).least;
     lua_settop(L, top);
-    return std::max(chunks, 1);
+    return chunks;
 }
 
 }  // namespace orrery::lua

@@ -10,6 +10,7 @@
 #include "ir/flops.h"
 #include "ir/op.h"
 #include "plan/lower/buffers.h"
+#include "plan/memory_parts.h"
 #include "plan/repeat.h"
 
 namespace orrery {
@@ -29,35 +30,38 @@ void count_persistent(const RankClass& c, ClassSummary& s) {
     }
 }
 
-/// Splits the bytes in use when the scratch arena is fullest into gradients, workspaces and activations.
-void count_scratch(const RankClass& c, ClassSummary& s) {
+/// Splits the bytes in use when the scratch arena is fullest by MemoryPart.
+void count_scratch(const Plan& plan, const RankClass& c, ClassSummary& s) {
     struct Change {
         int when;
-        int part;
+        MemoryPart part;
         int64_t bytes;
     };
-    const auto part_of = [](BufferUse use) {
-        return use == BufferUse::gradient ? 1 : use == BufferUse::workspace ? 2 : 0;
-    };
     std::vector<Change> changes;
-    const auto add = [&](BufferUse use, const Lifetime& life) {
-        changes.push_back({life.first, part_of(use), life.bytes});
-        changes.push_back({life.last + 1, part_of(use), -life.bytes});
+    const auto add = [&](MemoryPart part, const Lifetime& life) {
+        changes.push_back({life.first, part, life.bytes});
+        changes.push_back({life.last + 1, part, -life.bytes});
     };
-    for (const Lifetime& pool : pool_lifetimes(c)) add(BufferUse::activation, pool);
-    for (const Buffer& b : c.buffers) {
+    for (const Lifetime& pool : pool_lifetimes(c)) add(MemoryPart::activations, pool);
+    const std::vector<MemoryPart> parts = memory_parts(plan, c);
+    for (size_t i = 0; i < c.buffers.size(); ++i) {
+        const Buffer& b = c.buffers[i];
         if (b.arena != Arena::scratch || b.first < 0) continue;
-        if (b.frames == none) add(b.use, {aligned(b.bytes + slack(b)), b.first, b.last});
+        if (b.frames == none) add(parts[i], {aligned(b.bytes + slack(b)), b.first, b.last});
     }
     std::sort(changes.begin(), changes.end(),
               [](const Change& a, const Change& b) { return a.when != b.when ? a.when < b.when : a.bytes < b.bytes; });
-    int64_t alive[3] = {0, 0, 0};
+    std::map<MemoryPart, int64_t> alive;
+    int64_t now = 0, most = 0;
     for (const Change& change : changes) {
         alive[change.part] += change.bytes;
-        if (alive[0] + alive[1] + alive[2] <= s.activations + s.gradients + s.workspaces) continue;
-        s.activations = alive[0];
-        s.gradients = alive[1];
-        s.workspaces = alive[2];
+        now += change.bytes;
+        if (now <= most) continue;
+        most = now;
+        s.gradients = alive[MemoryPart::gradients];
+        s.param_copies = alive[MemoryPart::param_copies];
+        s.activations = alive[MemoryPart::activations];
+        s.workspaces = alive[MemoryPart::workspaces];
     }
 }
 
@@ -124,7 +128,7 @@ PlanSummary summary(const Plan& plan, const WireBytes& wires) {
         ClassSummary& s = all.classes.emplace_back();
         s.ranks = c.ranks.size();
         count_persistent(c, s);
-        count_scratch(c, s);
+        count_scratch(plan, c, s);
         s.scratch = c.scratch_bytes;
         s.floor = c.scratch_floor;
         s.total = c.persistent_bytes + c.scratch_bytes;
@@ -157,16 +161,18 @@ namespace {
 std::string body_of(const ClassSummary& s, const Mesh& mesh) {
     std::string out;
     auto line = [&](std::string_view name, int64_t bytes) {
-        if (bytes > 0) out += fmt::format("  {:<12} {:>12}\n", name, bytes_text(bytes));
+        if (bytes > 0) out += fmt::format("  {:<14} {:>12}\n", name, bytes_text(bytes));
     };
     line("params", s.params);
     line("optimizer", s.states);
-    line("gradients", s.gradients);
-    line("activations", s.activations);
-    line("workspace", s.workspaces);
     line("inputs", s.inputs);
     line("results", s.results);
-    line("gaps", s.scratch - s.floor);
+    if (s.scratch > 0) out += "  at the fullest moment of the step:\n";
+    line("  gradients", s.gradients);
+    line("  param copies", s.param_copies);
+    line("  activations", s.activations);
+    line("  workspace", s.workspaces);
+    line("  gaps", s.scratch - s.floor);
     for (const ClassSummary::Traffic& t : s.traffic)
         out += fmt::format("  {} over {}: {} a step, {} sent\n", name_of(t.opcode), mesh.axis(t.axis).name,
                            count_text(t.count), bytes_text(t.bytes_sent));

@@ -30,8 +30,8 @@ private:
 struct ClassSummary {
     int64_t ranks = 0;
     int64_t inputs = 0, params = 0, states = 0, results = 0;  ///< bytes in the persistent arena
-    /// How the scratch arena is used when its use is at its maximum, in bytes; `workspaces`: scratch memory of kernels.
-    int64_t gradients = 0, activations = 0, workspaces = 0;
+    /// Bytes in use when the scratch arena is fullest, by MemoryPart.
+    int64_t gradients = 0, param_copies = 0, activations = 0, workspaces = 0;
     int64_t scratch = 0;  ///< bytes of the arena; `floor`: bytes that any placement of its buffers needs
     int64_t floor = 0;
     int64_t total = 0;    ///< bytes of both arenas, persistent and scratch

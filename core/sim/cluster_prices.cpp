@@ -1,5 +1,13 @@
 #include "sim/cluster_prices.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/text.h"
+#include "sim/local/local_costs.h"
+
 namespace orrery {
 
 namespace {
@@ -9,7 +17,31 @@ double rate_or_0(const Accelerator& accelerator, const std::string& dtype) {
     return found == accelerator.dense_flops.end() ? 0 : found->second;
 }
 
+/// "NVIDIA H100-80GB" -> nvidia, h100, 80gb.
+std::set<std::string> words_of(const std::string& text) {
+    std::set<std::string> words;
+    std::string word;
+    for (const char c : text + ' ') {
+        if (std::isalnum(static_cast<unsigned char>(c)))
+            word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+        else if (!word.empty())
+            words.insert(std::exchange(word, {}));
+    }
+    return words;
+}
+
 }  // namespace
+
+std::string measured_on(const CostTable& table) {
+    for (const std::string& line : split(table.machine, '\n'))
+        for (const std::string_view name : {"processor=", "model name="})
+            if (trim(line).starts_with(name)) return std::string(trim(line).substr(name.size()));
+    return table.device;
+}
+
+bool measured_on(const CostTable& table, const std::string& accelerator) {
+    return accelerator == table.device || std::ranges::includes(words_of(measured_on(table)), words_of(accelerator));
+}
 
 AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& constants, bool tf32) {
     AcceleratorRates rates;
@@ -31,15 +63,37 @@ AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& const
 }
 
 ClusterPrices::ClusterPrices(const Cluster& cluster, const Mesh& mesh, const Mapping& mapping,
-                             const Constants& constants, const SoftwareRun& software, bool tf32)
+                             const Constants& constants, const SoftwareRun& software, bool tf32,
+                             const CostTable* measured)
     : cluster_(cluster),
       mapping_(mapping),
       software_(software),
       like_(cluster.as_fast()),
       wires_(cluster, mesh, mapping, constants),
       sent_(software, mesh, wires_) {
-    for (const NodeKind& kind : cluster.kinds)
+    if (measured) measured_.emplace(*measured, static_cast<int>(fact_of(*measured, "threads", 1)), 1, 1);
+    for (const NodeKind& kind : cluster.kinds) {
         kernels_.emplace_back(rates_of(kind.accelerator, constants, tf32), kernels_of(software, constants));
+        is_measured_.push_back(measured && measured_on(*measured, kind.accelerator.name));
+    }
+}
+
+Demand ClusterPrices::kernel(const KernelSpec& spec, int64_t rank) {
+    if (!software_.software.planned && lays_out(spec)) return {};
+    if (is_measured_[kind_of(rank)]) {
+        if (measured_->knows(spec.op)) return {.fixed_s = measured_->price(spec).alone_s, .loads = {}, .how = ""};
+        by_formula_.insert(spec.op);
+    }
+    return of(rank).kernel(spec);
+}
+
+std::vector<std::string> ClusterPrices::sources() const {
+    if (!measured_) return {};
+    std::vector<std::string> lines = {measured_->sources()};
+    if (!by_formula_.empty())
+        lines.push_back(fmt::format("not in the table, by the accelerator's rates: {}",
+                                    join_few({by_formula_.begin(), by_formula_.end()}, 8)));
+    return lines;
 }
 
 }  // namespace orrery

@@ -114,6 +114,7 @@ Prediction predict(const Compiled& compiled, const Simulated& run, const Cluster
     p.rate_of = precision;
     p.rate = mean_rate(cluster, mapping.ranks(), precision);
     p.mfu = compiled.flops_per_step / run.step_s / static_cast<double>(p.ranks) / p.rate;
+    p.mfu_full = compiled.full_flops_per_step / run.step_s / static_cast<double>(p.ranks) / p.rate;
     static_cast<StepShares&>(p) = shares_of(run, compiled.mesh, run.step_s);
     find_slowest(p, run);
     find_memory(p, compiled, cluster, mapping, memory);
@@ -127,6 +128,12 @@ Prediction predict(const Compiled& compiled, const Simulated& run, const Cluster
     return p;
 }
 
+TrainingTerms terms_of(const Prediction& p, double tokens) {
+    TrainingTerms terms{tokens, p.tokens_per_s_rank * p.step_s * static_cast<double>(p.ranks), {}, p.price / p.step_s};
+    if (p.checkpoint_s > 0 && p.between_failures_s > 0) terms.goodput = p.goodput;
+    return terms;
+}
+
 std::string text(const StepSpread& spread) {
     const std::string of = spread.software.empty() ? "all software" : spread.software;
     return fmt::format("{} of {}", plural(spread.rows, "published run"), of);
@@ -137,8 +144,9 @@ std::string text(const Prediction& p, const std::string& title) {
     out += fmt::format("step        {}   ", seconds_text(p.step_s));
     if (p.tokens_per_s_rank > 0)
         out += fmt::format("{} tokens/s a rank   ", count_text(std::llround(p.tokens_per_s_rank)));
-    out += fmt::format("MFU {} of {:.0f} TFLOP/s ({}{})\n", percent(p.mfu), p.rate / 1e12, p.rate_of,
-                       p.several_kinds ? ", on average" : "");
+    out += fmt::format("MFU {} of {:.0f} TFLOP/s ({}{}){}\n", percent(p.mfu), p.rate / 1e12, p.rate_of,
+                       p.several_kinds ? ", on average" : "",
+                       p.mfu_full > p.mfu ? fmt::format(", {} with masked attention", percent(p.mfu_full)) : "");
     if (p.spread.rows > 0)
         out +=
             fmt::format("            {} to {}: p10 to p90 by the errors on {}, predicted by fits without them\n",

@@ -8,6 +8,7 @@
 #include "sim/cluster/cluster.h"
 #include "sim/cluster/mapping.h"
 #include "sim/simulate.h"
+#include "sim/training_cost.h"
 
 namespace orrery {
 
@@ -34,6 +35,7 @@ struct Prediction : StepShares {
     StepSpread spread;
     double tokens_per_s_rank = 0;  ///< tokens per second and rank; 0: the program's inputs are not tokens
     double mfu = 0;                ///< model FLOPs utilization: the model's FLOP/s over the accelerators' dense rate
+    double mfu_full = 0;           ///< the same where masked pairs of attention count (MaskedPairs::counted)
     std::string rate_of;           ///< key of the cluster's rate that is the base of MFU: "bf16"
     double rate = 0;               ///< FLOP/s of one accelerator; the mean over ranks if there are several kinds
     bool several_kinds = false;    ///< whether accelerators differ in rate or memory
@@ -65,6 +67,9 @@ double mean_rate(const Cluster& cluster, int64_t ranks, const std::string& preci
 /// train step; empty: the plan's arenas. Throws Error if the cluster lacks the type's rate.
 Prediction predict(const Compiled& compiled, const Simulated& run, const Cluster& cluster, const Mapping& mapping,
                    const std::string& precision, double restart_s, const std::vector<int64_t>& memory = {});
+
+/// The terms of training on `tokens` tokens with this step.
+TrainingTerms terms_of(const Prediction& prediction, double tokens);
 
 /// "57 published runs of nemo".
 std::string text(const StepSpread& spread);

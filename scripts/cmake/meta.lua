@@ -467,6 +467,7 @@ function Mesh:text() end
 local orrery = {}
 --- Declares the script's options: { steps = 300, lr = { 1e-3, "help" } }; [script] and --set script.KEY=VALUE set them.
 --- `one_of` lists the valid values of a text: { "heads", "help", one_of = { "heads", "gather" } }; others are refused.
+--- `list_of` lists those of a text that is a list: { "ep", "help", list_of = { "dp", "ep" } } takes "dp,ep".
 --- `orrery plan` searches those of the options `context` and `order`, except "auto".
 ---@param defaults table
 ---@return table

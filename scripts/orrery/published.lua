@@ -139,7 +139,15 @@ function published.read(folder, options)
     native.fail "there is no published model to read: set checkpoint.load = FOLDER, with config.json in it"
   end
   local config = config_json.open(folder)
-  for _, key in ipairs(options.unread or {}) do config:take(key) end
+  for _, key in ipairs(options.unread or {}) do
+    if config.all[key] == nil then
+      local keys = {}
+      for known in pairs(config.all) do keys[#keys + 1] = known end
+      native.fail(("unread: %s/config.json has no key %s%s"):format(folder, key,
+        native.choices("its keys", key, keys)))
+    end
+    config:take(key)
+  end
   local kind, names = config:take "model_type", {}
   local architecture = architectures[kind or ""]
   for name in pairs(architectures) do names[#names + 1] = name end

@@ -6,8 +6,32 @@ local script_options = {}
 --- The list { "dp", "cp" } of a text "dp,cp".
 function script_options.words(list)
   local all = {}
-  for word in list:gmatch "[^,]+" do all[#all + 1] = word end
+  for word in list:gmatch "[^,%s]+" do all[#all + 1] = word end
   return all
+end
+
+--- The list { 11, 13, 12 } of script.stages = "11,13,12". Throws for anything else, and without a pipeline.
+function script_options.stages(opt, mesh)
+  local counts = {}
+  for _, word in ipairs(script_options.words(opt.stages)) do
+    counts[#counts + 1] = math.tointeger(tonumber(word))
+      or error(("script.stages = %s: %q is not a number of layers\n  list them, as in 11,13,12")
+        :format(opt.stages, word), 2)
+  end
+  if #counts > 0 and (mesh.pp or 1) == 1 then
+    error(("script.stages = %s: the mesh has one rank on pp, which has all layers\n  set mesh.pp, or leave it out")
+      :format(opt.stages), 2)
+  end
+  return counts
+end
+
+--- The axis script.replicate. Throws where another one than the default is given and the mesh lacks it.
+function script_options.replicate(declared, opt, mesh)
+  if opt.replicate ~= declared.replicate[1] and opt.replicate ~= "" and not mesh[opt.replicate] then
+    error(("script.replicate = %s: the mesh has no such axis, so that nothing would be repeated\n  name an axis of "
+      .. "[mesh], or leave it out"):format(opt.replicate), 2)
+  end
+  return opt.replicate
 end
 
 --- The blocks of experts of dispatch = rows: as given, or as many as ranks share experts; 0 with slabs.

@@ -45,23 +45,28 @@ function strategy.split_batch(program, axis)
   end
 end
 
---- strategy.plugins.data { zero = stage }: uses the plugin strategy/zero, which includes the marks of strategy/data,
--- under the name of data.
+--- strategy.plugins.data { zero = stage, replicate = axis }: uses the plugin strategy/zero, which includes the marks of
+-- strategy/data, under the name of data. `replicate`: another axis that splits the batch and repeats what zero splits.
 local function data(options)
   if type(options) ~= "table" then return native.strategy("data", options) end   -- which throws
   local own = {}
   for key, value in pairs(options) do own[key] = value end
   local stage, prefetch, prefetch_mib = own.zero, own.prefetch, own.prefetch_mib
-  own.zero = nil
+  local replicate = own.replicate or ""
+  own.zero, own.replicate = nil, nil
   if stage == 3 then own.prefetch, own.prefetch_mib = nil, nil end
   local plain = native.strategy("data", own)         -- throws for options that data does not have
-  if stage == nil or stage == 0 then return plain end
+  if stage == nil or stage == 0 then
+    if replicate == "" then return plain end
+    own.axis = { replicate, table.unpack(strategy.axes("data", own.axis or "dp")) }
+    return native.strategy("data", own)
+  end
   if math.type(stage) ~= "integer" or stage < 0 or stage > 3 then
     native.fail(("strategy data: zero is %s; there are 0 (nothing is split), 1 (optimizer states), 2 (gradients, too) "
       .. "and 3 (params, too)"):format(tostring(stage)))
   end
   return native.strategy("zero", { axis = own.axis, bucket_mib = own.bucket_mib, reduce = own.reduce, stage = stage,
-    prefetch = prefetch, prefetch_mib = prefetch_mib }, "data")
+    prefetch = prefetch, prefetch_mib = prefetch_mib, replicate = replicate }, "data")
 end
 
 --- strategy.plugins.NAME(options): the C++ plugin strategy/NAME.

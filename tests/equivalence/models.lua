@@ -90,7 +90,9 @@ if opt.zero > 0 then
 end
 if opt.recompute == "full" then asked[#asked + 1] = o.strategy.recompute {} end
 if opt.recompute == "selective" then
-  asked[#asked + 1] = o.strategy.recompute { kinds = { "gelu", "swiglu", "layernorm", "rmsnorm", "attention" } }
+  local kinds = opt.model == "gpt" and { "gelu", "layernorm" } or { "swiglu", "rmsnorm" }
+  if opt.fused then kinds[3] = "attention" end
+  asked[#asked + 1] = o.strategy.recompute { kinds = kinds }
 end
 asked[#asked + 1] = strategies.data {
   axis = { "dp", "ep", "co", "cp" }, bucket_mib = opt.bucket_mib, reduce = opt.reduce,

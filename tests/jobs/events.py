@@ -21,7 +21,8 @@ TAGS = {"loss": "loss_metrics/global_avg_loss", "grad_norm": "grad_norm", "lr": 
         "TFLOP/s": "TFLOP/s", "MFU": "MFU", "memory": "memory", "loss_scale": "loss_scale", "skipped": "skipped",
         "time": "time", "seconds": "time_metrics/end_to_end(s)", "tokens": "n_tokens_seen", "samples": "samples",
         "data_share": "time_shares/data", "communication_share": "time_shares/communication",
-        "waiting_share": "time_shares/waiting", "checkpoint_seconds": "checkpoint_seconds"}
+        "waiting_share": "time_shares/waiting", "checkpoint_seconds": "checkpoint_seconds",
+        "MFU_full": "MFU_full"}
 
 
 def masked(data):

@@ -35,9 +35,12 @@ for transport in $transports; do
 done
 [ ! -e made/here/.preflight-0 ] && [ -z "$(find . -name '.preflight*')" ] || fail "a file of a preflight is left"
 preflight 0 one --ranks 1 --folder one
-grep -q "^1 rank on 1 node: " one.txt && grep -q "^fit " one.txt || { cat one.txt; fail "a rank alone"; }
+grep -q "^1 rank on 1 node: " one.txt &&
+    grep -q "^nothing was compared: one rank and no expected figures; give --cluster FILE or " one.txt ||
+    { cat one.txt; fail "a rank alone"; }
 preflight 0 text --transport shm --slow 0.01
-for words in "^2 ranks on 1 node: " "^links inside nodes " "^0 - 1 " "^all_reduce  *2 of a node " "^fit (measured in "
+for words in "^2 ranks on 1 node: " "^links inside nodes " "^0 - 1 " "^all_reduce  *2 of a node " \
+    "^fit, compared with each other only: no expected figures; give "
 do
     grep -q "$words" text.txt || { cat text.txt; fail "no '$words' in the tables"; }
 done

@@ -41,6 +41,7 @@ for cluster in "$clusters"/*.toml; do
     grep -q '^step ' said.txt && grep -q '^memory ' said.txt || { cat said.txt; fail "$cluster: no step or memory"; }
 done
 simulate --json > plain.json || fail "no JSON"
+less "$(value mfu plain.json)" "$(value mfu_full plain.json)" || fail "masked attention does not count in full"
 simulate --json > again.json && cmp -s plain.json again.json || fail "two forecasts differ"
 simulate --json --slow 3:2 > slow.json || fail "no slow rank"
 less "$(value step_s plain.json)" "$(value step_s slow.json)" || fail "a slow rank costs nothing"
@@ -205,8 +206,8 @@ grep -q "^left out: [0-9]* choices, as " plan.txt || { cat plan.txt; fail "nobod
 plan --keep zero,schedule,recompute,sequence --set script.zero=3 --set 'script.pipeline="zbv"' \
     --set 'script.recompute="all"' --set script.sequence=true > kept.txt ||
     { cat kept.txt; fail "no plan of what is kept"; }
-# step, MFU, memory and its unit, pp, dp, cp, tp, samples, ZeRO stage, schedule
-awk '/step s/ { getline; exit !($10 == 3 && ($11 == "zbv" || $5 == 1) && / yes / && / all /) }' kept.txt ||
+# step, both MFU, memory and its unit, pp, dp, cp, tp, samples, ZeRO stage, schedule
+awk '/step s/ { getline; exit !($11 == 3 && ($12 == "zbv" || $6 == 1) && / yes / && / all /) }' kept.txt ||
     { cat kept.txt; fail "the plan tells other options than those that it keeps"; }
 for kept in "--most-tp 1" "--keep mesh --set mesh.tp=1 --set mesh.dp=4"; do
     refused 2 "no mesh in the search has tp collectives to split" plan --tp-chunks 2 $kept

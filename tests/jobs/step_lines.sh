@@ -11,7 +11,8 @@ number='-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?'
 keys="\{\"step\":7,\"loss\":($number),\"grad_norm\":($number),\"lr\":($number),\"tok/s\":($number),"
 keys+="\"TFLOP/s\":($number),\"MFU\":($number),\"memory\":([0-9]+),\"time\":($number),"
 keys+="\"seconds\":($number),\"tokens\":896,\"samples\":28,\"data_share\":($number),"
-keys+="\"communication_share\":($number),\"waiting_share\":($number),\"checkpoint_seconds\":0\.0\}"
+keys+="\"communication_share\":($number),\"waiting_share\":($number),"
+keys+="\"checkpoint_seconds\":0\.0,\"MFU_full\":($number)\}"
 line=$(sed -n 7p run/metrics.jsonl)
 [[ $line =~ ^$keys$ ]] || fail "line 7 of metrics.jsonl: $line"
 figures=$(sed 's/"[^"]*"://g; s/[{}]//g; s/,/ /g' <<< "$line")
@@ -22,6 +23,7 @@ sane=$(awk '{
     split("7 20 1000 1 1e9 1000 4 1e11 1e10 300 896 28 1 1 1", high)
     split("step loss grad_norm lr tok/s TFLOP/s MFU memory time seconds tokens samples data messages waiting", name)
     for (i = 1; i <= 15; ++i) if ($i < low[i] || $i > high[i]) print name[i] " is " $i
+    if (!($17 > $7 && $17 < 2 * $7)) print "MFU is " $7 ", with masked attention " $17
     if ($13 + $14 + $15 > 1) print "shares add up to " $13 + $14 + $15
     speed = 128 / $10 / $5
     if (speed < 0.999 || speed > 1.001) print "128 tokens in " $10 " s are not " $5 " tok/s"

@@ -18,6 +18,15 @@ says right.log "4 ranks as threads" "PASS: " "of the program's values agree on e
 
 says right.log "not verified: transport shm of axis dp"
 
+# Hybrid sharding, and a pipeline whose stages differ, come to what one device does.
+$orrery verify "$gpt" "${settings[@]}" --set mesh.rep=2 --set mesh.dp=2 --set script.zero=3 > hybrid.log 2>&1 ||
+    { cat hybrid.log; fail "hybrid sharding does not pass"; }
+says hybrid.log "gpt on rep=2 dp=2: 4 ranks as threads" "PASS: "
+$orrery verify "$gpt" "${settings[@]}" --set script.layers=5 --set mesh.pp=2 --set train.microbatches=4 \
+    --set script.pipeline=interleaved --set script.stages=1,2,1,1 > stages.log 2>&1 ||
+    { cat stages.log; fail "uneven stages do not pass"; }
+says stages.log "2 ranks as threads" "PASS: "
+
 # One rank needs no transport; half precision and more steps are no mistakes; 1 % in bf16 is one.
 $orrery verify "$gpt" "${settings[@]}" > alone.log 2>&1 || { cat alone.log; fail "one rank does not pass"; }
 says alone.log "1 rank as threads" "PASS: "

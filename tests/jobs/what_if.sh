@@ -109,6 +109,42 @@ has "carried.json: costs are of another machine: |, here " carried.txt
 [[ $(value notes carried.out) == *"carried.json: costs are of another machine"* ]] || fail "JSON does not tell"
 run_tiny runs/d 6 --set simulate.table=carried.json > held.txt 2>&1 || { cat held.txt; fail "a run with such a table"; }
 has "  costs: carried.json|  costs are of another machine: " held.txt
+# Kernels of a cluster's accelerator by a table of one; days, and the price where the file has one.
+sed -E 's/"(model name|CPU part)": *"[^"]*"/"\1":"NVIDIA H100-80GB"/' fit.json > h100.json
+sed '/^measured_as/a price_per_hour = 2.5' "$source_root/configs/clusters/h100.toml" > priced.toml
+tiny=("$source_root/scripts/gpt.lua" --set data.path=text.txt --set data.tokens_per_sequence=32 --set mesh.dp=2
+    --set train.steps=9 --set train.sequences_per_step=4 --set train.precision=f32 --set script.layers=2
+    --set script.embed=48 --set script.heads=3 --cluster priced.toml)
+"$orrery" simulate "${tiny[@]}" --json > formula.json || fail "a cluster by formulas"
+"$orrery" simulate "${tiny[@]}" --table h100.json --tokens 1.28e9 --json > table.json || fail "a table of a cluster"
+python3 -c 'import json; table = json.load(open("h100.json"))
+for row in table["kernels"]: row["seconds"] *= 2
+json.dump(table, open("twice.json", "w"))' || fail "a table of a machine half as fast"
+"$orrery" simulate "${tiny[@]}" --table twice.json --json > twice_said.json || fail "a table of a slower machine"
+python3 - << 'CHECK' || fail "kernels of a table, days and price on a cluster"
+import json
+formula, table = json.load(open("formula.json")), json.load(open("table.json"))
+assert "kernels" not in formula and "training" not in formula
+assert table["kernels"]["tables"] == ["h100.json"] and "as measured" in table["kernels"]["sources"][0], table
+twice = json.load(open("twice_said.json"))
+computing = [one["step_s"] * one["computing"] for one in (formula, table, twice)]
+assert 1.9 < computing[2] / computing[1] < 2.1 and abs(computing[1] / computing[0] - 1) > 0.02, computing
+training = table["training"]
+assert training["steps"] == 1.28e9 / 128 and training["goodput"] is None, training
+assert abs(training["days"] / (1e7 * table["step_s"] / 86400) - 1) < 1e-9, training
+assert abs(training["price"] / (training["days"] * 24 * 2 * 2.5) - 1) < 1e-6, training
+CHECK
+"$orrery" simulate "${tiny[@]}" --table h100.json --tokens 1.28e9 > table.txt || fail "a table of a cluster, as text"
+has "training    1.28 G tokens: 10,000,000 steps, | days without failures, price |h100.json, NVIDIA H100-80GB" table.txt
+"$orrery" plan "${tiny[@]}" --ranks 2 --jobs 2 --table h100.json --tokens 1.28e9 > table.txt || fail "a plan by a table"
+has "training by the first: 1.28 G tokens: |times of kernels on h100 are those of h100.json|as measured" table.txt
+refused 2 'it was measured on |DGX H100| has h100' simulate "${tiny[@]}" --table fit.json
+refused 2 'the tables have kernels of orrery' simulate "${tiny[@]}" --table h100.json --software nemo
+# Rows that differ between repetitions are noted.
+sed -E 's/"(model name|CPU part)": *"[^"]*"/"\1":"NVIDIA H100-80GB"/
+    0,/"samples":/s//"spread":2.5,"samples":/' fit.json > wide.json
+"$orrery" simulate "${tiny[@]}" --table wide.json > wide.txt || fail "a table with a wide row"
+has "wide.json: 1 of | differ between repetitions by their median and more|2.5 times" wide.txt
 # A damaged table ends no run, and no question that has others to go by.
 for file in "$XDG_CACHE_HOME"/orrery/costs/*.json; do echo "{" > "$file"; done
 run_tiny runs/c 6 > damaged.txt 2>&1 || { cat damaged.txt; fail "a damaged table ends a run"; }

@@ -13,6 +13,11 @@ TEST_CASE("bytes, counts and times print with units") {
     CHECK(count_text(0) == "0");
     CHECK(count_text(-1234567) == "-1,234,567");
     CHECK(count_text(123) == "123");
+    CHECK(seconds_text(14.123e-6) == "14.12 us");
+    CHECK(seconds_text(134.234) == "134.2 s");  // a step of two minutes and more has its digits
+    CHECK(seconds_text(999.94) == "999.9 s");
+    CHECK(seconds_text(1234) == "20.57 min");
+    CHECK(seconds_text(45000) == "12.5 h");
     CHECK(short_text(950) == "950");
     CHECK(short_text(10.7e6) == "10.7 M");
     CHECK(short_text(999.7e3) == "1.00 M");

@@ -95,7 +95,11 @@ TEST_CASE("preflight: what is held against no figure is said, with the nodes tha
     report.expected.unsaid = {{&ExpectedFigures::matrix_f32, 0, 2}};
     CHECK_THAT(preflight_text(report), Catch::Contains("expected (c.toml): nothing of what was measured\n") &&
                                            Catch::Contains("held against no figure: matrix_f32_tflops, memory_gb_s"));
+    CHECK_THAT(preflight_text(report),
+               Catch::Contains("fit, compared with each other only: no expected figures; give --cluster FILE or"));
+    CHECK_THAT(preflight_json(report), Catch::Contains("\"compared_with\":\"other ranks\""));
     report.expected.unsaid.clear();
+    CHECK_THAT(preflight_json(report), Catch::Contains("\"compared_with\":\"expected figures\""));
     report.expected.memory_bytes = 1e12;
     report.expected.storage_write_bytes = 1e9;
     CHECK_THAT(preflight_text(report), !Catch::Contains("held against no figure"));

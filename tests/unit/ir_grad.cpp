@@ -237,6 +237,8 @@ TEST_CASE("flops follow the conventions") {
     const int64_t weights = s.vocab * s.embed + s.layers * (4 * s.embed * s.embed + 3 * s.embed * s.mlp);
     const int64_t attention = s.layers * 12 * s.batch * s.seq * s.seq * s.embed / 2;
     CHECK(model_flops(program) == static_cast<double>(6 * weights * tokens + attention));
+    const auto full = static_cast<double>(6 * weights * tokens + 2 * attention);  // as PaLM and Megatron-LM count it
+    CHECK(model_flops(program, MaskedPairs::counted) == full);
     program = differentiated(std::move(program));
     int64_t products = 0;
     for (const Op& op : program.ops) {

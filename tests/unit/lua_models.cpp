@@ -17,6 +17,8 @@
 #include "lua/fake_host.h"
 #include "lua/script.h"
 #include "orrery/strategy.h"
+#include "plan/lower/lower.h"
+#include "plan/summary.h"
 
 using namespace orrery;
 
@@ -224,7 +226,8 @@ TEST_CASE("the shipped scripts and configurations compile") {
 TEST_CASE("scripts/gpt.lua refuses an option that its model lacks") {
     const auto refused = [](const std::vector<std::string>& sets) -> std::string {
         try {
-            experiment("gpt.lua", "laptop.toml", sets);
+            const auto made = experiment("gpt.lua", "laptop.toml", sets);
+            distribute(made->train(), made->mesh);
         } catch (const Error& error) {
             return error.what();
         }
@@ -244,10 +247,90 @@ TEST_CASE("scripts/gpt.lua refuses an option that its model lacks") {
     CHECK(refused({"script.model=mixtral", "script.overflow=again", "script.capacity=3"}) == "");
     CHECK(has(refused({"script.model=qwen3_moe", "script.dense=6"}), "script.dense = 6: none of 6 layers would have"));
     CHECK(has(refused({"script.model=mixtral", "mesh.dp=2", "script.expert_axes=dq"}),
-              "script.expert_axes = dq: the mesh has no such axis"));
-    CHECK(refused({"script.model=mixtral", "mesh.dp=2", "script.expert_axes=dq,dp"}) == "");
+              "script.expert_axes = dq: it cannot hold \"dq\"\n  it can hold: cp, dp, ep, pp, tp"));
+    CHECK(has(refused({"script.model=mixtral", "mesh.dp=2", "script.expert_axes=dp,ap"}),
+              "script.expert_axes = dp,ap: it cannot hold \"ap\""));
+    CHECK(has(refused({"script.model=mixtral", "mesh.dp=2", "script.expert_axes=cp"}),
+              "script.expert_axes = cp: the mesh has no such axis"));
+    CHECK(refused({"script.model=mixtral", "mesh.dp=2", "script.expert_axes=dp, cp"}) == "");
+    CHECK(has(refused({"script.recompute=attention,gelo"}),
+              "cannot recompute \"gelo\": no marked scope has a forward op of this kind that can run again"));
+    CHECK(has(refused({"script.recompute=attention,gelo"}), "did you mean \"gelu\"?"));
+    CHECK(has(refused({"script.recompute=rmsnorm,attention"}), "cannot recompute \"rmsnorm\""));
+    CHECK(refused({"script.recompute=attention, gelu"}) == "");
+    CHECK(has(
+        refused({"mesh.pp=2", "script.stages=3,4"}),
+        "pipeline: layers lists 2 stages of 7 layers in all; the model has 6 layers, the pipeline 2 stages\n  list"));
+    CHECK(has(refused({"mesh.pp=2", "script.stages=1,2,3"}), "layers lists 3 stages of 6 layers in all"));
+    CHECK(
+        has(refused({"mesh.pp=2", "script.stages=4,two"}), "script.stages = 4,two: \"two\" is not a number of layers"));
+    CHECK(has(refused({"script.stages=4,2"}), "script.stages = 4,2: the mesh has one rank on pp"));
+    CHECK(has(refused({"mesh.rep=2", "script.replicate=reb"}), "script.replicate = reb: the mesh has no such axis"));
+    CHECK(has(refused({"mesh.dp=2", "script.zero=3", "script.replicate=dp"}),
+              "replicate is dp, an axis that it splits over"));
+    CHECK(has(refused({"mesh.pp=4", "script.pipeline=interleaved", "train.microbatches=4"}),
+              "pipeline: the model has 6 layers, too few for 8 stages (schedule interleaved, 4 ranks on pp, 2 chunks "
+              "each)"));
     CHECK(has(refused({"script.model=mlp"}), "script.model = mlp: expected gpt, llama, qwen2, mixtral or qwen3_moe"));
     CHECK(refused({"script.model=llama", "script.kv_heads=3", "script.qk_norm=true", "script.window=8"}) == "");
+}
+
+TEST_CASE("the memory report has sums of gradients and copies of params on lines of their own") {
+    const auto of = [](const char* reduce) {
+        const auto made = experiment("gpt.lua", "laptop.toml",
+                                     {"mesh.dp=2", "train.precision=bf16", "train.microbatches=2",
+                                      std::string("script.reduce=") + reduce, "script.embed=192"});
+        Persistent persistent;
+        const Mesh mesh = made->mesh.with_microbatches(2);
+        const Plan plan = plan_of(distribute(made->train(), mesh), mesh, persistent);
+        const PlanSummary all = summary(plan);
+        const std::string text = all.text(mesh);
+        for (const char* line :
+             {"at the fullest moment of the step:\n    gradients ", "\n    param copies ", "\n    activations "})
+            CHECK(has(text, line));
+        const auto count = static_cast<double>(parameters(made->train()));
+        CHECK(static_cast<double>(all.classes.at(0).param_copies) == Approx(2 * count).epsilon(0.05));
+        CHECK(static_cast<double>(all.classes.at(0).gradients) > 3.9 * count);  // f32, whatever is sent
+        return all.classes.at(0);
+    };
+    const ClassSummary wide = of("f32"), narrow = of("bf16");
+    CHECK(static_cast<double>(narrow.activations) == Approx(static_cast<double>(wide.activations)).epsilon(0.05));
+}
+
+TEST_CASE("gpt.lua with script.stages has as many layers in each stage") {
+    const auto made = experiment("gpt.lua", "laptop.toml", {"mesh.pp=2", "script.stages=2,4"});
+    const Program spread = distribute(made->train(), made->mesh);
+    std::map<std::string, int> stage_of;
+    for (const Op& op : spread.ops)
+        if (op.phase == Phase::forward && op.scope.starts_with("h.")) stage_of[op.scope.substr(0, 3)] = op.stage;
+    const std::map<std::string, int> wanted{{"h.0", 0}, {"h.1", 0}, {"h.2", 1}, {"h.3", 1}, {"h.4", 1}, {"h.5", 1}};
+    CHECK(stage_of == wanted);
+}
+
+TEST_CASE("gpt.lua with mesh.rep splits params over dp alone and sums gradients over both") {
+    for (const char* zero : {"0", "1", "3"}) {
+        CAPTURE(zero);
+        const auto made =
+            experiment("gpt.lua", "laptop.toml",
+                       {"mesh.rep=2", "mesh.dp=2", std::string("script.zero=") + zero, "train.sequences_per_step=8"});
+        const Program spread = distribute(made->train(), made->mesh);
+        const AxisId rep = *made->mesh.find("rep"), dp = *made->mesh.find("dp");
+        std::map<std::string, std::set<std::string>> axes_of;
+        for (const Op& op : spread.ops)
+            if (op_def(op.kind).collective) axes_of[op.kind].insert(op.attributes.text("axis"));
+        for (const ValueId param : spread.params()) {
+            CHECK(spread.value(param).layout.at(rep) == Placement::replicated());
+            const bool split = spread.value(param).layout.at(dp).kind == Placement::Kind::split;
+            CHECK(split == (std::string(zero) == "3"));
+        }
+        for (const ValueId input : spread.inputs())
+            if (spread.dim(input, "batch"))
+                for (const AxisId axis : {rep, dp})
+                    CHECK(spread.value(input).layout.at(axis).kind == Placement::Kind::split);
+        CHECK(axes_of["all_reduce"].contains("rep"));
+        CHECK(axes_of["all_gather"] ==
+              (std::string(zero) == "0" ? std::set<std::string>{} : std::set<std::string>{"dp"}));
+    }
 }
 
 TEST_CASE("data parallelism of gpt adds one reduction a gradient and two scalars") {

@@ -482,6 +482,9 @@ TEST_CASE("what changes the mathematics and is not there is refused, and what is
     has(said(with(config_of("mistral"), "attention_bias", true)), "attention_bias = true");
     has(said(with(llama, "logit_scale", 2)), "logit_scale = 2: unknown key, which may change");
     CHECK(said(with(llama, "logit_scale", 2), 13, {"script.unread=logit_scale"}) == "");
+    has(said(with(llama, "logit_scale", 2), 13, {"script.unread=logit_scale,logit_scales"}),
+        "/config.json has no key logit_scales");
+    has(said(llama, 13, {"script.unread=logit_scale"}), "unread: ");
     // All of them in one message, by name, and the flag that lets the unknown ones be.
     const std::string all = said(with(with(with(llama, "zeta", 1), "logit_scale", 2), "mlp_bias", true));
     has(all, "logit_scale = 2: unknown key");

@@ -182,9 +182,14 @@ TEST_CASE("schedules: one that needs two stages a rank gets them where nobody sa
     CHECK(chunks("schedule = '1f1b'") == 1);
     CHECK(chunks("") == 1);
     CHECK(chunks("schedule = 'interleaved', chunks = 2") == 2);
+    CHECK(chunks("schedule = 'interleaved'") == 2);
+    CHECK(chunks("schedule = 'interleaved', chunks = 0") == 2);
     CHECK(chunks("schedule = 'zbv'", "dp = 1\n") == 1);
     CHECK_THROWS_WITH(chunks("schedule = 'zbv', chunks = 1"),
                       Catch::Contains("zbv.lua:") && Catch::Contains("this schedule needs exactly 2 chunks a rank") &&
+                          Catch::Contains("a.lua:6: requested: 2 ranks over pp, 2 micro-batches, 1 chunk a rank"));
+    CHECK_THROWS_WITH(chunks("schedule = 'interleaved', chunks = 1"),
+                      Catch::Contains("interleaved.lua:") && Catch::Contains("needs at least 2 chunks a rank") &&
                           Catch::Contains("a.lua:6: requested: 2 ranks over pp, 2 micro-batches, 1 chunk a rank"));
     FakeHost host;
     int found = 0;

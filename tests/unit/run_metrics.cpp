@@ -63,6 +63,7 @@ StepMetrics metrics_of(int64_t step, std::span<const StepResult> results, double
     m.seconds = 0.25;
     m.tokens = 128;
     m.flops = 1e9;
+    m.full_flops = 1.25e9;
     m.peak_flops = 1e11;
     m.memory_bytes = 31129600;
     m.all_tokens = 128 * step;
@@ -149,7 +150,7 @@ TEST_CASE("a line of metrics.jsonl has every number of a step") {
     CHECK(lines[0].dump() ==
           R"({"step":1,"loss":5.0,"grad_norm":0.1,"lr":0.001,"tok/s":512.0,"TFLOP/s":0.004,"MFU":0.04,)"
           R"("memory":31129600,"time":1795617080.744324,"seconds":0.25,"tokens":128,"samples":8,"data_share":0.1,)"
-          R"("communication_share":0.2,"waiting_share":0.05,"checkpoint_seconds":0.0,"a \"b\"":0.5,)"
+          R"("communication_share":0.2,"waiting_share":0.05,"checkpoint_seconds":0.0,"MFU_full":0.05,"a \"b\"":0.5,)"
           R"("rows":[1.0,null,1e+30]})");
     CHECK(lines[1]["grad_norm"].is_null());
     CHECK(lines[1]["loss_scale"] == 1024);

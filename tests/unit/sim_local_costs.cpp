@@ -161,3 +161,20 @@ TEST_CASE("local costs: what is measured anew leaves other rows as they were kep
     CHECK(remeasured(both, fresh).kernels.size() == 3);
     CHECK(remeasured(both, fresh).wires.size() == 2);
 }
+
+TEST_CASE("local costs: rows that differ widely between repetitions are noted") {
+    CostTable table = timed(1e-3, 1e-5);
+    CHECK(spread_note(table) == "");
+    table.kernels[1].time.spread = 1.75;
+    table.wires[0].time.spread = 1;
+    CHECK(spread_note(table) ==
+          "2 of 3 rows differ between repetitions by their median and more (quartiles; the worst: gelu f32[16,64] -> "
+          "f32[16,64], 1.8 times), so that predictions from them are rough: measure again while nothing else runs, "
+          "orrery calibrate");
+    CHECK(spread_note(plain_costs(table)) == spread_note(table));
+    table.kernels[1].time.spread = 0.5;
+    table.wires[0].time.spread = 2;
+    CHECK(spread_note(table).find("1 of 3 rows differ") == 0);
+    CHECK(spread_note(table).find("the worst: message over shm, 64 B, 2.0 times") != std::string::npos);
+    CHECK(spread_note(run(2)) == "");
+}

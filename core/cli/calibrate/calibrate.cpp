@@ -20,6 +20,7 @@
 #include "run/calibrate/wire_bench.h"
 #include "run/control/address.h"
 #include "run/matrix_rate.h"
+#include "sim/local/local_costs.h"
 
 namespace orrery {
 namespace {
@@ -272,6 +273,7 @@ int calibrate_command(const ScriptCommand& given, const CalibrateCommand& comman
     files.choose_kept(table.machine);
     measure(all, script, command, table);
     for (const std::string& note : table.notes) files.tell(note);
+    if (const std::string note = spread_note(table); !note.empty()) files.tell(note);
     files.write_measured(table);
     return 0;
 }

@@ -219,6 +219,22 @@ std::string expected_text(const PreflightReport& report) {
                        without.empty() ? "" : fmt::format("held against no figure: {}\n", join(without, ", ")));
 }
 
+/// What the figures were compared with: "expected figures", "other ranks" or "nothing".
+std::string compared_with(const PreflightReport& report) {
+    if (!judged_by(report, not_judged(report)).empty()) return "expected figures";
+    return report.figures.ranks.size() > 1 ? "other ranks" : "nothing";
+}
+
+/// "fit", and how much that says where no figure was expected; or "not fit: 2 findings".
+std::string verdict_text(const PreflightReport& report) {
+    if (!report.fit()) return "not fit: " + plural(static_cast<int64_t>(report.findings.size()), "finding");
+    const std::string with = compared_with(report);
+    if (with == "expected figures") return "fit";
+    const std::string remedy = "no expected figures; give --cluster FILE or --expect KEY=NUMBER";
+    return (with == "nothing" ? "nothing was compared: one rank and " : "fit, compared with each other only: ") +
+           remedy;
+}
+
 Json expected_json(const PreflightReport& report) {
     const std::vector<std::string> without = not_judged(report);
     Json json = {{"from", report.expected_from}, {"bars", Json::object()}};
@@ -289,10 +305,7 @@ std::string preflight_text(const PreflightReport& report) {
                             figures.pairs_left_out + static_cast<int64_t>(figures.pairs.size()));
     text += collectives_text(figures) + expected_text(report);
     const std::string times = report.measured == 1 ? "" : fmt::format(", parts {} times", report.measured);
-    text += fmt::format(
-        "{} (measured in {:.1f} s{})\n",
-        report.fit() ? "fit" : "not fit: " + plural(static_cast<int64_t>(report.findings.size()), "finding"),
-        report.seconds, times);
+    text += fmt::format("{} (measured in {:.1f} s{})\n", verdict_text(report), report.seconds, times);
     constexpr size_t most_findings = 40;
     for (size_t i = 0; i < report.findings.size() && i < most_findings; ++i)
         text += "  " + report.findings[i].text() + "\n";
@@ -304,6 +317,7 @@ std::string preflight_text(const PreflightReport& report) {
 std::string preflight_json(const PreflightReport& report) {
     const PreflightFigures& figures = report.figures;
     const Json all = {{"fit", report.fit()},
+                      {"compared_with", compared_with(report)},
                       {"seconds", report.seconds},
                       {"measured", report.measured},
                       {"nodes", figures.nodes},

@@ -170,7 +170,7 @@ SearchSpace space_of(const Compiled& compiled, const Host::Options& options, con
     const auto size = [&](const char* axis) { return mesh.find(axis) ? mesh.size(*mesh.find(axis)) : 1; };
     space.start.pp = size("pp");
     space.start.ep = size("ep");
-    space.start.dp = size("dp") * space.start.ep;
+    space.start.dp = size("dp") * size("rep") * space.start.ep;
     space.start.cp = size("cp");
     space.start.tp = size("tp");
     space.start.samples = std::max<int64_t>(1, samples);

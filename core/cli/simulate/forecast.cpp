@@ -9,13 +9,16 @@
 #include <optional>
 #include <string_view>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/script_runner.h"
 #include "cli/simulate/software.h"
 #include "compile/recipe.h"
 #include "config/load.h"
 #include "orrery/p2p.h"
+#include "run/calibrate/kept_costs.h"
 #include "sim/cluster_prices.h"
+#include "sim/local/local_costs.h"
 #include "sim/software/held.h"
 
 namespace orrery {
@@ -61,6 +64,16 @@ std::string rate_name(DType precision, bool tf32) {
 }
 
 }  // namespace
+
+Json training_json(const TrainingTerms& terms, double step_s) {
+    const TrainingCost cost = training_cost(terms, step_s);
+    const auto known = [](double amount) { return amount > 0 ? Json(amount) : Json(nullptr); };
+    return {{"tokens", terms.tokens},
+            {"steps", cost.steps},
+            {"days", cost.days},
+            {"goodput", known(terms.goodput.value_or(0))},
+            {"price", known(cost.price)}};
+}
 
 std::map<int64_t, double> slow_ranks(const std::vector<std::string>& given, int64_t ranks) {
     constexpr double most = 1e6;
@@ -137,7 +150,37 @@ std::string text_of(const std::optional<ExpertLoads>& loads, const SimulateComma
         command.imbalance, 100 * loads->slots, 100 * loads->dropped);
 }
 
-Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const SimulateCommand& command) {
+std::optional<MeasuredKernels> measured_kernels(const Cluster& cluster, const SimulateCommand& command) {
+    if (command.tables.empty()) return std::nullopt;
+    if (command.software != "orrery")
+        throw Error(fmt::format("--table and --software {}: the tables have kernels of orrery\n  leave one of them out",
+                                command.software),
+                    Fault::usage);
+    MeasuredKernels made;
+    std::vector<CostTable> plain;
+    for (const std::string& file : command.tables) {
+        const CostTable& table = plain.emplace_back(plain_costs(read_costs(file)));
+        std::vector<std::string> matching, others;
+        for (const NodeKind& kind : cluster.kinds)
+            (measured_on(table, kind.accelerator.name) ? matching : others).push_back(kind.accelerator.name);
+        if (matching.empty())
+            throw Error(fmt::format("--table {}: it was measured on {}, and {} has {}\n  measure an accelerator of the "
+                                    "cluster (orrery calibrate), name it in [accelerator.NAME] as its maker does, or "
+                                    "leave --table out",
+                                    file, measured_on(table), cluster.name, join(others, ", ")),
+                        Fault::usage);
+        made.notes.push_back(
+            fmt::format("times of kernels on {} are those of {}, {}", join(matching, ", "), file, measured_on(table)));
+        if (!others.empty()) made.notes.push_back(fmt::format("kernels on {} by formulas", join(others, ", ")));
+        if (const std::string wide = spread_note(table); !wide.empty())
+            made.notes.push_back(fmt::format("{}: {}", file, wide));
+    }
+    made.table = joined_costs(plain);
+    return made;
+}
+
+Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const SimulateCommand& command,
+                  const MeasuredKernels* measured) {
     const SoftwareDefaults named = software_named(command.software);
     ScriptCommand asked = given;
     // Other software scales and casts by itself, so compile the plan in 16 bits and price its GEMMs in 8.
@@ -175,7 +218,7 @@ Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const Simu
     const SoftwareRun software = software_run(named, plan, cluster, mapping, precision);
     made.software = named.name;
     made.differences = differences(software, plan, made.options);
-    ClusterPrices prices(cluster, plan.mesh, mapping, constants, software, tf32);
+    ClusterPrices prices(cluster, plan.mesh, mapping, constants, software, tf32, measured ? &measured->table : nullptr);
     SimulateOptions options;
     options.slow = slow_ranks(command.slow, plan.mesh.ranks());
     options.jitter = command.jitter;
@@ -192,6 +235,7 @@ Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const Simu
     const auto context = static_cast<int64_t>(constants.of("memory.context_gib") * (1 << 30));
     for (const RankClass& c : made.compiled.train().classes)
         if (!named.planned) memory.push_back(context + held_bytes(made.compiled.train(), c, software));
+    made.sources = prices.sources();
     made.prediction =
         predict(made.compiled, made.run, cluster, mapping, rate_name(precision, tf32), command.restart_s, memory);
     made.prediction.spread = spread_of(command.software);

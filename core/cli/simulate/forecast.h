@@ -5,8 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "base/json_fwd.h"
 #include "cli/commands.h"
 #include "compile/compile.h"
+#include "plan/cost_table.h"
 #include "run/script_interface.h"
 #include "sim/predict.h"
 #include "sim/software/expert_loads.h"
@@ -26,7 +28,20 @@ struct Forecast {
     std::string loads;                     ///< report's line on the load of experts; "": --imbalance is not given
     Host::Options options;                 ///< [script] options that the script declares, with their values
     std::optional<GivenKey> microbatches;  ///< the script's value of train.microbatches, if it sets the key itself
+    std::vector<std::string> sources;      ///< where the times of kernels come from; empty: all from formulas
 };
+
+/// Kernel times measured on an accelerator of a cluster, of the files of --table.
+struct MeasuredKernels {
+    CostTable table;                 ///< plain (sim/local/local_costs)
+    std::vector<std::string> notes;  ///< the files, and what is to be known about them, to print
+};
+/// Reads the tables of `command`; nullopt: it has none. Throws Error if no accelerator of the cluster is the measured
+/// one, or if other software than orrery is to be predicted.
+std::optional<MeasuredKernels> measured_kernels(const Cluster& cluster, const SimulateCommand& command);
+
+/// What training on the tokens of `terms` takes, as JSON: steps, days, price and goodput, null where unknown.
+Json training_json(const TrainingTerms& terms, double step_s);
 
 /// Reads a cluster's file, which also names the cluster unless it has a name. `nodes`: number of nodes of the only
 /// kind; 0: as in the file. Throws Error with line and column.
@@ -54,6 +69,8 @@ std::string text_of(const std::optional<ExpertLoads>& loads, const SimulateComma
 
 /// Compiles the script for the cluster's transports and simulates one train step. Throws Error as `orrery check` does,
 /// and if the mesh has more ranks than the cluster has accelerators.
-Forecast forecast(const ScriptCommand& script, const Cluster& cluster, const SimulateCommand& command);
+/// `measured`: result of measured_kernels; nullptr: none.
+Forecast forecast(const ScriptCommand& script, const Cluster& cluster, const SimulateCommand& command,
+                  const MeasuredKernels* measured = nullptr);
 
 }  // namespace orrery

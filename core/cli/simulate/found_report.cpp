@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/simulate/choice_sets.h"
+#include "cli/simulate/forecast.h"
 #include "draw/trade_off.h"
 
 namespace orrery {
@@ -19,7 +20,7 @@ std::string known(const std::string& word) { return word.empty() ? "-" : word; }
 
 std::string header(const FoundReport& report) {
     return fmt::format(
-        "    step s  MFU %     memory    pp    dp{}   cp   tp sample  zero  schedule       seq   recompute  "
+        "    step s  MFU %  full %     memory    pp    dp{}   cp   tp sample  zero  schedule       seq   recompute  "
         "mapping    context         binds\n",
         report.space.experts > 0 ? "   ep" : "");
 }
@@ -29,10 +30,11 @@ std::string row(const Judged& j, const FoundReport& report) {
     const std::string experts = report.space.experts > 0 ? fmt::format(" {:>4}", c.ep) : "";
     const std::string sequence = !report.knows_sequence ? "-" : c.sequence ? "yes" : "no";
     return fmt::format(
-        "{:>10.4g} {:>6.1f} {:>10}  {:>4} {:>5}{} {:>4} {:>4} {:>6} {:>5}  {:<14} {:<5} {:<10} {:<10} {:<15} {}\n",
-        j.step_s, 100 * j.mfu, bytes_text(j.memory_bytes), c.pp, c.dp / c.ep, experts, c.cp, c.tp, c.samples,
-        c.zero < 0 ? "-" : std::to_string(c.zero), known(c.schedule_text()), sequence, known(c.recompute),
-        known(c.mapping), known(c.context_text()), j.binds);
+        "{:>10.4g} {:>6.1f} {:>7.1f} {:>10}  {:>4} {:>5}{} {:>4} {:>4} {:>6} {:>5}  {:<14} {:<5} {:<10} {:<10} {:<15} "
+        "{}\n",
+        j.step_s, 100 * j.mfu, 100 * j.mfu * report.full_share, bytes_text(j.memory_bytes), c.pp, c.dp / c.ep, experts,
+        c.cp, c.tp, c.samples, c.zero < 0 ? "-" : std::to_string(c.zero), known(c.schedule_text()), sequence,
+        known(c.recompute), known(c.mapping), known(c.context_text()), j.binds);
 }
 
 int64_t limit_of(const SearchSpace& space) { return static_cast<int64_t>(space.memory_limit); }
@@ -98,30 +100,33 @@ double limit_of_all(const Found& found) {
     return std::any_of(found.all.begin(), found.all.end(), other) ? 0 : limit;
 }
 
-Json json_of(const Judged& j, const SearchSpace& space) {
+Json json_of(const Judged& j, const FoundReport& report) {
     const Choice& c = j.choice;
-    return {{"step_s", j.step_s},
-            {"mfu", j.mfu},
-            {"memory_bytes", j.memory_bytes},
-            {"memory_limit_bytes", static_cast<int64_t>(j.memory_limit)},
-            {"fits", j.fits()},
-            {"binds", j.binds},
-            {"sources", j.sources},
-            {"pp", c.pp},
-            {"dp", c.dp / c.ep},
-            {"ep", c.ep},
-            {"cp", c.cp},
-            {"tp", c.tp},
-            {"samples", c.samples},
-            {"zero", c.zero},
-            {"schedule", c.schedule},
-            {"chunks", c.chunks},
-            {"sequence", c.sequence},
-            {"recompute", c.recompute},
-            {"mapping", c.mapping},
-            {"context", c.cp > 1 ? c.context : ""},
-            {"order", c.cp > 1 ? c.order : ""},
-            {"sets", sets_of(c, space)}};
+    Json json = {{"step_s", j.step_s},
+                 {"mfu", j.mfu},
+                 {"mfu_full", j.mfu * report.full_share},
+                 {"memory_bytes", j.memory_bytes},
+                 {"memory_limit_bytes", static_cast<int64_t>(j.memory_limit)},
+                 {"fits", j.fits()},
+                 {"binds", j.binds},
+                 {"sources", j.sources},
+                 {"pp", c.pp},
+                 {"dp", c.dp / c.ep},
+                 {"ep", c.ep},
+                 {"cp", c.cp},
+                 {"tp", c.tp},
+                 {"samples", c.samples},
+                 {"zero", c.zero},
+                 {"schedule", c.schedule},
+                 {"chunks", c.chunks},
+                 {"sequence", c.sequence},
+                 {"recompute", c.recompute},
+                 {"mapping", c.mapping},
+                 {"context", c.cp > 1 ? c.context : ""},
+                 {"order", c.cp > 1 ? c.order : ""},
+                 {"sets", sets_of(c, report.space)}};
+    if (report.training.tokens > 0) json["training"] = training_json(report.training, j.step_s);
+    return json;
 }
 
 }  // namespace
@@ -149,6 +154,8 @@ std::string text_of(const FoundReport& report) {
             fmt::format("{} more do not run\n", plural(static_cast<int64_t>(refused.size() - most_reasons), "kind"));
     text += header(report);
     for (const Judged& judged : found.best) text += row(judged, report);
+    if (report.training.tokens > 0)
+        text += fmt::format("training by the first: {}\n", orrery::text(report.training, found.best.front().step_s));
     for (const std::string& source : found.best.front().sources)
         text += fmt::format("times of the first: {}\n", source);
     if (report.tp_chunks > 0)
@@ -186,7 +193,7 @@ std::string json_of(const FoundReport& report) {
                                    {"why", one.closest.why_not.empty() ? "memory" : one.closest.why_not},
                                    {"example", one.closest.choice.text()},
                                    {"sets", sets_of(one.closest.choice, report.space)}});
-    for (const Judged& judged : all) json["choices"].push_back(json_of(judged, report.space));
+    for (const Judged& judged : all) json["choices"].push_back(json_of(judged, report));
     return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

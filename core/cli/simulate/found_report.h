@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "sim/search/search.h"
+#include "sim/training_cost.h"
 
 namespace orrery {
 
@@ -12,9 +13,11 @@ struct FoundReport {
     std::vector<std::string> facts;  ///< facts about the cluster or machine, a line each
     std::vector<std::string> notes;  ///< notes about cost tables that are of other machines or were not used, to print
     int64_t parameters = 0;
+    double full_share = 1;  ///< FLOPs of a step with masked attention over those without (MaskedPairs)
     double seconds = 0;
     int64_t tp_chunks = 0;        ///< number of chunks of tp collectives, which `run` does not support; 0: not split
     double imbalance = 0;         ///< load of the busiest rank's experts over the mean load; 0: all slots are full
+    TrainingTerms training;       ///< of --tokens
     bool here = false;            ///< true: for this machine, where a rank's bytes are the mean over all ranks
     bool knows_sequence = false;  ///< true: the script declares an option for splitting sequences
     SearchSpace space;

@@ -88,6 +88,8 @@ struct Tables {
         names.push_back(from);
         if (const std::string other = other_machine(table.machine, here); !other.empty())
             notes.push_back(fmt::format("{}: {}", from, other));
+        if (const std::string wide = spread_note(table); !wide.empty())
+            notes.push_back(fmt::format("{}: {}", from, wide));
     }
 
     /// Adds the table cached for this machine. A damaged one is only reported, since the user did not ask for it.
@@ -213,6 +215,7 @@ std::string closing_comparison(const Compiled& compiled, const Settings& setting
         for (const std::string& source : made.sources) text += "  " + source + "\n";
         if (const std::string other = other_machine(table->machine, measured.machine); !other.empty())
             text += "  " + other + "\n";
+        if (const std::string wide = spread_note(*table); !wide.empty()) text += "  " + wide + "\n";
         text.pop_back();
         return text;
     } catch (const std::exception& problem) {  // a failed comparison must not fail a run that succeeded

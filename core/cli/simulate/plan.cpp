@@ -38,7 +38,7 @@ int64_t samples_of(ScriptRunner& configured, int64_t batch, int64_t microbatches
     Config& config = configured.config();
     if (microbatches == 0) microbatches = config.table("train").integer("microbatches", 1);
     Config& mesh = config.table("mesh");
-    return batch / mesh.integer("dp", 1) / mesh.integer("ep", 1) / microbatches;
+    return batch / mesh.integer("dp", 1) / mesh.integer("rep", 1) / mesh.integer("ep", 1) / microbatches;
 }
 
 /// Number of ranks of each searched choice: the mesh's if it does not vary, else as requested or usual.
@@ -128,6 +128,12 @@ FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Sit
     const auto begun = std::chrono::steady_clock::now();
     const FirstLook first = site.first(probe_of(given, command), ranks);
     FoundReport report;
+    if (command.simulate.tokens > 0) {
+        report.training = site.terms(ranks);
+        report.training.tokens = command.simulate.tokens;
+        report.training.tokens_per_step = static_cast<double>(first.compiled.tokens_per_step);
+        training_cost(report.training, 1);  // throws for a program without tokens before the search
+    }
     SearchSpace& space = report.space;
     const int64_t micros = micros_of(first);
     space =
@@ -139,6 +145,9 @@ FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Sit
     space.most_pp = command.most_pp > 0 ? command.most_pp : std::min<int64_t>(ranks, 64);
     const int64_t tokens = first.compiled.tokens_per_step / first.compiled.sizes.full();
     space.most_cp = !space.has_cp ? 1 : command.most_cp > 0 ? command.most_cp : site.usual_cp(ranks, tokens);
+    if (const int64_t rep = configured.settings.mesh.size("rep"); space.varies_mesh && rep > 1)
+        throw Error(
+            fmt::format("mesh.rep = {}: the search does not vary it\n  remove mesh.rep, or give --keep mesh", rep));
     const int64_t ep = configured.settings.mesh.size("ep");
     if (space.varies_mesh && space.experts == 0 && ep > 1)
         throw Error(
@@ -159,6 +168,8 @@ FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Sit
     if (watched()) std::fprintf(stderr, "\r\033[K");
     report.program = first.compiled.name;
     report.parameters = first.compiled.parameters;
+    if (first.compiled.flops_per_step > 0)
+        report.full_share = first.compiled.full_flops_per_step / first.compiled.flops_per_step;
     report.place = site.name();
     report.facts = site.facts();
     report.notes = site.notes();

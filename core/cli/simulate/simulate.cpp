@@ -132,6 +132,7 @@ Json as_json(const Forecast& made, const SimulateCommand& command, const Plan& p
                  {"step_s", p.step_s},
                  {"tokens_per_s_rank", p.tokens_per_s_rank},
                  {"mfu", p.mfu},
+                 {"mfu_full", p.mfu_full},
                  {"computing", p.computing},
                  {"exposed", Json::object()},
                  {"waiting", p.waiting},
@@ -159,6 +160,8 @@ Json as_json(const Forecast& made, const SimulateCommand& command, const Plan& p
     if (command.tp_chunks > 0)
         json["tp_chunks"] = {{"chunks", command.tp_chunks}, {"cut", made.cut}, {"of", made.cut_of}, {"runs", false}};
     if (command.imbalance > 0) json["imbalance"] = command.imbalance;
+    if (command.tokens > 0) json["training"] = training_json(terms_of(p, command.tokens), p.step_s);
+    if (!made.sources.empty()) json["kernels"] = {{"tables", command.tables}, {"sources", made.sources}};
     if (!made.compiled.capacities.empty()) json["capacity"] = made.compiled.capacities.front();
     for (const auto& [what, how] : made.run.carried)
         json["carried"][plan.mesh.axis(what.first).name + " " + what.second] = how;
@@ -180,15 +183,23 @@ int simulate_command(const ScriptCommand& given, const SimulateCommand& command)
     require_svg(command.out);
     if (!command.trace.empty()) require_writable("--trace", command.trace);
     const Cluster cluster = read_cluster(command.cluster, command.cluster_nodes);
-    const Forecast made = forecast(given, cluster, command);
+    const std::optional<MeasuredKernels> measured = measured_kernels(cluster, command);
+    const Forecast made = forecast(given, cluster, command, measured ? &*measured : nullptr);
     const Plan& plan = priced_step(made.compiled);
     std::string told =
         text(made.prediction, fmt::format("{} on {}: {}, {} ranks", made.compiled.name, cluster.name,
                                           plan.mesh.with_microbatches(1).text(), count_text(made.prediction.ranks)));
+    if (command.tokens > 0)
+        told +=
+            fmt::format("training    {}\n", text(terms_of(made.prediction, command.tokens), made.prediction.step_s));
     told += fmt::format("software    {}\n", made.software);
     for (const std::string& line : made.differences) told += fmt::format("            {}\n", line);
     if (command.tp_chunks > 0) told += tp_chunks_text(command, made);
     told += capacity_line(made.compiled) + made.loads;
+    if (measured)
+        for (const auto* const lines : {&measured->notes, &made.sources})
+            for (const std::string& line : *lines)
+                told += fmt::format("{:<12}{}\n", &line == &measured->notes.front() ? "kernels" : "", line);
     if (command.json)
         std::printf("%s\n", as_json(made, command, plan, cluster).dump(2).c_str());
     else

@@ -44,7 +44,9 @@ double most_memory(const Cluster& cluster, int64_t ranks) {
 class OnCluster final : public Site {
 public:
     explicit OnCluster(const SimulateCommand& how)
-        : how_(how), cluster_(read_cluster(how.cluster, how.cluster_nodes)) {}
+        : how_(how),
+          cluster_(read_cluster(how.cluster, how.cluster_nodes)),
+          measured_(measured_kernels(cluster_, how)) {}
 
     int64_t most_ranks() const override { return cluster_.accelerators(); }
     int64_t usual_ranks() const override { return cluster_.accelerators(); }
@@ -61,14 +63,24 @@ public:
     std::vector<std::string> facts() const override { return {cluster_.name, cluster_.text()}; }
 
     FirstLook first(const ScriptCommand& script, int64_t) override {
-        Forecast made = forecast(script, cluster_, how_);
+        Forecast made = forecast(script, cluster_, how_, measured());
         rate_of_ = made.prediction.rate_of;
+        terms_.goodput = terms_of(made.prediction, how_.tokens).goodput;
         notes_ = std::move(made.differences);
+        if (measured_) notes_.insert(notes_.begin(), measured_->notes.begin(), measured_->notes.end());
         if (how_.software != "orrery") notes_.insert(notes_.begin(), "software " + made.software);
         return {std::move(made.compiled), std::move(made.options), made.microbatches};
     }
 
     std::vector<std::string> notes() const override { return notes_; }
+
+    TrainingTerms terms(int64_t ranks) const override {
+        TrainingTerms terms = terms_;
+        const std::vector<int64_t> by_kind = cluster_.ranks_by_kind(ranks);
+        for (size_t k = 0; k < by_kind.size(); ++k)
+            terms.price_per_s += static_cast<double>(by_kind[k]) * cluster_.kinds[k].accelerator.price_hour / 3600;
+        return terms;
+    }
 
     void describe(SearchSpace& space) const override {
         space.memory_limit = most_memory(cluster_, space.ranks);
@@ -81,7 +93,9 @@ public:
         if (!mapping.empty()) how.mapping = split(mapping, ',');
         Judged made;
         try {
-            const Prediction p = forecast(script, cluster_, how).prediction;
+            const Forecast played = forecast(script, cluster_, how, measured());
+            const Prediction& p = played.prediction;
+            made.sources = played.sources;
             made.step_s = p.step_s;
             made.computing_s = p.computing * p.step_s;
             made.mfu = p.mfu;
@@ -96,9 +110,13 @@ public:
     }
 
 private:
+    const MeasuredKernels* measured() const { return measured_ ? &*measured_ : nullptr; }
+
     const SimulateCommand how_;
     const Cluster cluster_;
+    const std::optional<MeasuredKernels> measured_;
     std::string rate_of_;
+    TrainingTerms terms_;
     std::vector<std::string> notes_;  ///< another software, and what it does otherwise than the configured script
 };
 

@@ -10,6 +10,7 @@
 #include "compile/compile.h"
 #include "run/script_interface.h"
 #include "sim/search/search.h"
+#include "sim/training_cost.h"
 
 namespace orrery {
 
@@ -39,6 +40,8 @@ public:
     virtual Judged judge(const ScriptCommand& script, const std::string& mapping) const = 0;
     virtual std::string name() const = 0;
     virtual std::vector<std::string> facts() const = 0;
+    /// Goodput and price of `ranks` ranks; `tokens_per_step` is not set. Call it after first().
+    virtual TrainingTerms terms(int64_t) const { return {}; }
     /// Notes about costs of other machines or other software, a line each. Call it after first().
     virtual std::vector<std::string> notes() const { return {}; }
 };

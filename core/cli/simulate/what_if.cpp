@@ -57,7 +57,12 @@ std::string told_step(const LocalScript& script, const LocalForecast& made, bool
     return text + "\n";
 }
 
-std::string told(const std::string& name, const LocalScript& script, const LocalForecast& made, bool unchanged) {
+TrainingTerms terms_of(const LocalScript& script, const SimulateCommand& command) {
+    return {.tokens = command.tokens, .tokens_per_step = static_cast<double>(script.compiled.tokens_per_step)};
+}
+
+std::string told(const std::string& name, const LocalScript& script, const LocalForecast& made,
+                 const TrainingTerms& terms, bool unchanged) {
     const Plan& plan = script.compiled.train();
     const Mesh mesh = plan.mesh.with_microbatches(1);
     std::string text =
@@ -65,6 +70,7 @@ std::string told(const std::string& name, const LocalScript& script, const Local
                     plural(plan.mesh.ranks(), "rank"), plural(plan.threads_per_rank, "thread"),
                     plural(static_cast<int64_t>(made.processors), "processor"), of_transports(made));
     text += told_step(script, made, unchanged);
+    if (terms.tokens > 0) text += fmt::format("training    {}\n", orrery::text(terms, made.step_s()));
     text += capacity_line(script.compiled);
     const StepShares shares = shares_of(made.run, plan.mesh, made.step_s());
     text += fmt::format("time        computing {:.1f} %", 100 * shares.computing);
@@ -93,6 +99,7 @@ Json as_json(const LocalScript& script, const LocalForecast& made, const Simulat
                  {"tables", script.tables},
                  {"sources", made.sources},
                  {"notes", script.notes}};
+    if (command.tokens > 0) json["training"] = training_json(terms_of(script, command), made.step_s());
     if (command.imbalance > 0) json["imbalance"] = command.imbalance;
     if (!script.compiled.capacities.empty()) json["capacity"] = script.compiled.capacities.front();
     if (script.compiled.tokens_per_step > 0)
@@ -118,7 +125,7 @@ int what_if_command(const ScriptCommand& given, const SimulateCommand& command) 
         std::printf("%s\n", as_json(script, made, command, unchanged).dump(2).c_str());
         return 0;
     }
-    std::fputs(told(given.script, script, made, unchanged).c_str(), stdout);
+    std::fputs(told(given.script, script, made, terms_of(script, command), unchanged).c_str(), stdout);
     if (unchanged)
         std::fputs(text_of(compare(priced_step(script.compiled), made.run, made.rest_s, *script.measured)).c_str(),
                    stdout);

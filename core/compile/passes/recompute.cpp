@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/suggest.h"
+#include "base/text.h"
 #include "ir/op.h"
 
 namespace orrery {
@@ -50,17 +52,28 @@ private:
     void find_regions() {
         regions_.assign(from_.ops.size(), none);
         std::vector<bool> found(marks_.size(), false);
+        std::set<std::string> kinds_there, kinds_found;
         for (size_t id = 0; id < from_.ops.size(); ++id) {
             const Op& op = from_.ops[id];
             for (size_t m = 0; m < marks_.size() && op.phase == Phase::forward; ++m) {
                 const auto& kinds = marks_[m]->kinds;
                 if (!below(op.scope, marks_[m]->scope)) continue;
-                if (!kinds.empty() && std::find(kinds.begin(), kinds.end(), op.kind) == kinds.end()) continue;
                 if (runs_once(op)) continue;
+                kinds_there.insert(op.kind);
+                if (!kinds.empty() && std::find(kinds.begin(), kinds.end(), op.kind) == kinds.end()) continue;
+                kinds_found.insert(op.kind);
                 found[m] = true;
                 if (regions_[id] == none) regions_[id] = m;
             }
         }
+        for (const ScopeMark* mark : marks_)
+            for (const std::string& kind : mark->kinds)
+                if (!kinds_found.contains(kind))
+                    throw Error(
+                        mark->origin,
+                        fmt::format("cannot recompute {}: no marked scope has a forward op of this kind that "
+                                    "can run again{}",
+                                    quote(kind), choices("kinds", kind, {kinds_there.begin(), kinds_there.end()})));
         for (size_t m = 0; m < marks_.size(); ++m)
             if (!found[m]) refuse(*marks_[m]);
     }

@@ -337,6 +337,15 @@ int loss_term(lua_State* L) {
 /// native.fail(text): throws Error at the current line of the script, model or strategy.
 int fail_there(lua_State* L) { fail(L, check_text(L, 1)); }
 
+/// native.choices(label, name, { names }) -> the second line of a message about an unknown name.
+int choices_of(lua_State* L) {
+    std::vector<std::string> names;
+    check_table(L, 3, "a list of names");
+    for (lua_Integer i = 1; lua_rawgeti(L, 3, i) != LUA_TNIL; ++i, lua_pop(L, 1)) names.push_back(check_text(L, -1));
+    push(L, choices(check_text(L, 1), check_text(L, 2), std::move(names)));
+    return 1;
+}
+
 /// native.array(dtype, { {"batch", 8}, ... }) -> an input for the signature of o.trace.
 int array(lua_State* L) {
     check_text(L, 1);
@@ -543,12 +552,13 @@ Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t b
 }
 
 void open_trace(lua_State* L) {
-    const luaL_Reg functions[] = {
-        {"param", guard<param>},   {"state", guard<model_state>}, {"scope", guard<scope>},
-        {"step", guard<step>},     {"training", guard<training>}, {"constant", guard<constant>},
-        {"iota", guard<iota>},     {"array", guard<array>},       {"fail", guard<fail_there>},
-        {"result", guard<result>}, {"random", guard<random>},     {"loss_term", guard<loss_term>},
-        {nullptr, nullptr}};
+    const luaL_Reg functions[] = {{"param", guard<param>},        {"state", guard<model_state>},
+                                  {"scope", guard<scope>},        {"step", guard<step>},
+                                  {"training", guard<training>},  {"constant", guard<constant>},
+                                  {"iota", guard<iota>},          {"array", guard<array>},
+                                  {"fail", guard<fail_there>},    {"result", guard<result>},
+                                  {"random", guard<random>},      {"loss_term", guard<loss_term>},
+                                  {"choices", guard<choices_of>}, {nullptr, nullptr}};
     luaL_setfuncs(L, functions, 0);
     open_capacity(L);
 }

@@ -64,6 +64,9 @@ constexpr StepColumn columns[] = {
      [](const StepMetrics& m) { return per_second(m.waiting_s, m); }},
     {"checkpoint_seconds", "checkpoint_seconds", "orrery_checkpoint_seconds",
      "Time of checkpoints since the previous step.", [](const StepMetrics& m) { return m.checkpoint_s; }},
+    {"MFU_full", "MFU_full", "orrery_full_attention_flops_utilization_ratio",
+     "As orrery_model_flops_utilization_ratio where masked pairs of attention count.",
+     [](const StepMetrics& m) { return m.peak_flops > 0 ? per_second(m.full_flops, m) / m.peak_flops : 0; }},
 };
 
 }  // namespace

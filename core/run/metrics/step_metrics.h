@@ -32,7 +32,8 @@ struct TrainedNumbers {
     bool capacity = false;  ///< a step that overflows its capacity runs again
 };
 
-/// Measurements of one training step. `flops`: model flops of the step on all ranks.
+/// Measurements of one training step. `flops`: model flops of the step on all ranks; `full_flops`: with masked
+/// attention.
 struct StepMetrics {
     int64_t step = 0, steps = 0;
     TrainedNumbers has;
@@ -42,7 +43,7 @@ struct StepMetrics {
     double time = 0;  ///< end of the step: seconds since 1970, UTC
     double seconds = 0;
     int64_t tokens = 0, samples = 0;  ///< tokens and samples of this step on all ranks
-    double flops = 0;
+    double flops = 0, full_flops = 0;
     double peak_flops = 0;                    ///< matrix rate of all ranks together; 0: MFU unknown
     int64_t memory_bytes = 0;                 ///< resident set of this rank
     double loss_scale = 0;                    ///< factor on this step's gradients

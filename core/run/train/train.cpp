@@ -393,8 +393,9 @@ private:
         m.samples = now.feed.batch();
         m.all_samples = sizes_.samples_before(m.step + 1);
         m.all_tokens = tokens * m.all_samples;
-        m.flops = session_.compiled().flops_per_step / static_cast<double>(sizes_.full()) *
-                  static_cast<double>(now.feed.batch());
+        const double batches = static_cast<double>(now.feed.batch()) / static_cast<double>(sizes_.full());
+        m.flops = session_.compiled().flops_per_step * batches;
+        m.full_flops = session_.compiled().full_flops_per_step * batches;
         m.peak_flops = peak_flops();
         m.memory_bytes = memory_bytes();
         m.checkpoint_s = saving_.take_held_s();

@@ -159,6 +159,28 @@ int64_t without_turns(std::vector<CostTable>& tables) {
 
 }  // namespace
 
+std::string spread_note(const CostTable& table) {
+    int64_t wide = 0;
+    double most = 0;
+    std::string worst;
+    const auto see = [&](const Measured& time, const auto& name) {
+        const double spread = time.spread.value_or(0);
+        wide += spread >= 1;
+        if (spread <= most) return;
+        most = spread;
+        worst = name();
+    };
+    for (const KernelCost& row : table.kernels) see(row.time, [&] { return spec_text(row.spec); });
+    for (const WireCost& row : table.wires)
+        see(row.time, [&] { return fmt::format("{} over {}, {}", row.op, row.transport, bytes_text(row.bytes)); });
+    if (wide == 0) return "";
+    return fmt::format(
+        "{} of {} differ between repetitions by their median and more (quartiles; the worst: {}, {:.1f} times), so "
+        "that "
+        "predictions from them are rough: measure again while nothing else runs, orrery calibrate",
+        wide, plural(std::ssize(table.kernels) + std::ssize(table.wires), "row"), worst, most);
+}
+
 double fact_of(const CostTable& table, const std::string& name, double otherwise) {
     for (const auto& [fact, value] : table.facts) {
         char* end = nullptr;

@@ -27,6 +27,10 @@ CostTable remeasured(const CostTable& kept, const CostTable& fresh);
 /// for other ranks; that of runs whose ranks shared processors only if nothing else has the transport.
 CostTable refitted(const CostTable* kept, const std::vector<CostTable>& runs);
 
+/// Says which rows of a table differ widely between repetitions, with a spread of 1 or more: "3 of 56 rows ... (the
+/// worst: gelu ..., 2.3 times)", and what to do; "" if none does. Rows of runs have no spread.
+std::string spread_note(const CostTable& table);
+
 /// Returns the fact `name` of a cost table as a number; `otherwise` if the table has no such number above 0.
 double fact_of(const CostTable& table, const std::string& name, double otherwise);
 /// Returns the seconds of the entry `name` in a cost table's `totals`; 0 if there is none.

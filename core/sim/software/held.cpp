@@ -8,6 +8,7 @@
 
 #include "ir/op.h"
 #include "plan/lower/buffers.h"
+#include "plan/memory_parts.h"
 #include "sim/kernel_prices.h"
 #include "sim/software/passes.h"
 
@@ -48,7 +49,7 @@ public:
                 alive.push_back({held(b), b.first, b.last, &b});
         for (const Buffer& b : c_.buffers)
             if (how_.zero < 3 && b.value != none)
-                if (const ValueId param = param_of(b.value); param != none) count_param(param);
+                if (const ValueId param = copied_param(p_, b.value); param != none) count_param(param);
         const auto [most, when] = fullest(alive);
         if (text) *text += text_of(alive, when);
         return static_cast<int64_t>(always_ + most);
@@ -126,23 +127,11 @@ private:
         return ranks;
     }
 
-    /// The param that a value is a cast, view or gathered copy of; none if there is none.
-    ValueId param_of(ValueId id) const {
-        while (id != none && p_.value(id).role != Role::param) {
-            const OpId maker = p_.value(id).op;
-            if (maker == none || p_.op(maker).inputs.size() != 1) return none;
-            const OpDef& def = op_def(p_.op(maker).kind);
-            if (!def.casts && !is_view(def) && !communicates(def)) return none;
-            id = p_.op(maker).inputs[0];
-        }
-        return id;
-    }
-
     /// Bytes that the software has for a buffer of the plan.
     double held(const Buffer& b) const {
         const auto bytes = static_cast<double>(b.bytes);
         if (b.value == none || b.use == BufferUse::workspace) return bytes;
-        if (param_of(b.value) != none) return how_.zero < 3 ? 0 : bytes * gathered_param(b);
+        if (copied_param(p_, b.value) != none) return how_.zero < 3 ? 0 : bytes * gathered_param(b);
         if (b.use == BufferUse::gradient) return how_.zero < 3 ? 0 : bytes;
         return bytes * activation(b);
     }
@@ -189,7 +178,7 @@ private:
 
     /// A GEMM of `id` and a param, but for the head.
     bool is_linear(const Op& op, ValueId id) const {
-        return op_def(op.kind).product && op.inputs[0] == id && param_of(op.inputs[1]) != none &&
+        return op_def(op.kind).product && op.inputs[0] == id && copied_param(p_, op.inputs[1]) != none &&
                !logits_.contains(op.outputs[0]);
     }
 

@@ -180,12 +180,17 @@ private:
                 std::any_of(layers_.begin(), layers_.end(), [](int64_t count) { return count < 0; }))
                 throw Error(origin_, "pipeline: layers lists " + std::to_string(layers_.size()) + " stages of " +
                                          std::to_string(sum) + " layers in all; " + have + ", the pipeline " +
-                                         std::to_string(stages) + " stages");
+                                         std::to_string(stages) + " stages\n  list a number for each stage, " +
+                                         "with the sum of the layers, or leave it out");
             return layers_;
         }
         if (cut.layers() < std::max<size_t>(cut.least(), 1))
             throw Error(origin_, "pipeline: " + have + ", too few for " + std::to_string(stages) +
-                                     " stages; use fewer ranks on " + pipeline_.axis + " or fewer chunks");
+                                     " stages (schedule " + pipeline_.schedule + ", " +
+                                     std::to_string(stages / pipeline_.chunks) + " ranks on " + pipeline_.axis + ", " +
+                                     std::to_string(pipeline_.chunks) + (pipeline_.chunks == 1 ? " chunk" : " chunks") +
+                                     " each); use fewer ranks on " + pipeline_.axis +
+                                     (pipeline_.chunks > 1 ? ", fewer chunks or schedule 1f1b" : " or more layers"));
         return cut.balanced();
     }
 

@@ -2,7 +2,7 @@
 -- p micro-batches pass one chunk, then the next. Rank 0 of 2, 4 micro-batches, 2 chunks:
 --   F0 F1 F0.1 F1.1 F2 B0.1 F3 B1.1 F2.1 B0 F3.1 B1 B2.1 B3.1 B2 B3
 -- Bubble (p-1)/(v m+p-1); rank s stores min(v m, 2(p-s-1)+(v-1)p+1) activations of chunks. p must divide m.
-return function(p, m, v)
+local function interleaved(p, m, v)
   if m % p ~= 0 then
     error(("%d micro-batches are not divisible by the pipeline's %d ranks"):format(m, p))
   end
@@ -25,3 +25,5 @@ return function(p, m, v)
   end
   return ranks
 end
+
+return { min_chunks = 2, order = interleaved }          -- with one chunk a rank it would be 1f1b
