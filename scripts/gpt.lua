@@ -58,6 +58,7 @@ local declared = {
   expert_axes = { "ep", "mesh axes that share the experts of a mixture: ep, or others as in dp,cp" },
   sequence = { false, "mesh axis tp: split what lies between the blocks over the sequence" },
   recompute = { "none", "made again in the backward pass: none, all of a block, or kinds of op as in attention,gelu" },
+  recompute_layers = { 0, "with recompute: so many layers alone, evenly spread over all; 0: every layer" },
   zero     = { 0, "mesh axes dp, ep, cp: 1, 2 or 3 also splits optimizer states, gradients, params" },
   reduce   = { "f32", "mesh axes dp, ep, cp: type in which gradients are sent: f32, or bf16 in half the bytes" },
 }
@@ -83,6 +84,7 @@ for other, keys in pairs(takes) do
   end
 end
 script_options.check_mixture(declared, opt)
+script_options.check_recompute(opt)
 
 local data = o.data.file { documents = opt.documents }
 local packed = opt.documents or opt.order ~= "natural"        -- attention by documents and positions
@@ -131,7 +133,7 @@ local strategies = {                                          -- an axis that th
 }
 if opt.recompute ~= "none" then
   local kinds = opt.recompute ~= "all" and words(opt.recompute) or nil
-  table.insert(strategies, 1, o.strategy.recompute { kinds = kinds })
+  table.insert(strategies, 1, o.strategy.recompute { kinds = kinds, layers = opt.recompute_layers })
 end
 program:parallel(strategies)
 

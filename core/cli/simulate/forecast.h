@@ -26,6 +26,7 @@ struct Forecast {
     std::string loads;                     ///< report's line on the load of experts; "": --imbalance is not given
     Host::Options options;                 ///< [script] options that the script declares, with their values
     std::optional<GivenKey> microbatches;  ///< the script's value of train.microbatches, if it sets the key itself
+    Program recorded;                      ///< the train step before it is distributed
 };
 
 /// Reads a cluster's file, which also names the cluster unless it has a name. `nodes`: number of nodes of the only
