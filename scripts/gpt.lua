@@ -60,6 +60,7 @@ local declared = {
                   list_of = { "cp", "dp", "ep", "pp", "tp" } },
   sequence = { false, "mesh axis tp: split what lies between the blocks over the sequence" },
   recompute = { "none", "made again in the backward pass: none, all of a block, or kinds of op as in attention,gelu" },
+  recompute_layers = { 0, "with recompute: so many layers alone, evenly spread over all; 0: every layer" },
   zero     = { 0, "mesh axes dp, ep, cp: 1, 2 or 3 also splits optimizer states, gradients, params" },
   replicate = { "rep", "mesh axis that splits the batch, too, and repeats what zero splits over dp, ep, cp (HSDP)" },
   reduce   = { "f32", "mesh axes dp, ep, cp: type in which gradients are sent: f32, or bf16 in half the bytes" },
@@ -86,6 +87,7 @@ for other, keys in pairs(takes) do
   end
 end
 script_options.check_mixture(declared, opt)
+script_options.check_recompute(opt)
 
 local data = o.data.file { documents = opt.documents }
 local packed = opt.documents or opt.order ~= "natural"        -- attention by documents and positions
@@ -136,7 +138,7 @@ local strategies = {                                          -- an axis that th
 }
 if opt.recompute ~= "none" then
   local kinds = opt.recompute ~= "all" and words(opt.recompute) or nil
-  table.insert(strategies, 1, o.strategy.recompute { kinds = kinds })
+  table.insert(strategies, 1, o.strategy.recompute { kinds = kinds, layers = opt.recompute_layers })
 end
 program:parallel(strategies)
 

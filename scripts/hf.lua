@@ -45,6 +45,7 @@ local declared = {
   sequence = { false, "mesh axis tp: split what lies between the blocks over the sequence" },
   optional = { false, "mesh axis tp: what it does not divide stays whole, and check lists it, instead of an error" },
   recompute = { "none", "made again in the backward pass: none, all of a block, or kinds of op as in attention,gelu" },
+  recompute_layers = { 0, "with recompute: so many layers alone, evenly spread over all; 0: every layer" },
   zero     = { 0, "mesh axes dp, ep, cp: 1, 2 or 3 also splits optimizer states, gradients, params" },
   replicate = { "rep", "mesh axis that splits the batch, too, and repeats what zero splits over dp, ep, cp (HSDP)" },
   reduce   = { "f32", "mesh axes dp, ep, cp: type in which gradients are sent: f32, or bf16 in half the bytes" },
@@ -52,6 +53,7 @@ local declared = {
 
 local opt = o.options(declared)
 script_options.check_mixture(declared, opt)
+script_options.check_recompute(opt)
 
 local data = o.data.file { documents = opt.documents }
 local packed = opt.documents or opt.order ~= "natural"        -- attention by documents and positions
@@ -105,7 +107,7 @@ if opt.recompute ~= "none" then
   local kinds = opt.recompute ~= "all" and words(opt.recompute) or nil
   local scopes = opt.mtp_weight > 0 and { "mtp" } or nil
   for i = 0, scopes and published.sizes.layers - 1 or -1 do scopes[#scopes + 1] = "layers." .. i end
-  table.insert(strategies, 1, o.strategy.recompute { kinds = kinds, scopes = scopes })
+  table.insert(strategies, 1, o.strategy.recompute { kinds = kinds, scopes = scopes, layers = opt.recompute_layers })
 end
 program:parallel(strategies)
 

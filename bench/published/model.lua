@@ -98,7 +98,10 @@ local function recomputed()
         scopes[#scopes + 1] = ("layers.%d.%s"):format(i, part)
       end
     end
-    local cheap = { opt.norm, "rope", "swiglu", "gelu", "relu", "square", "add" }
+    local cheap = { opt.norm, "add" }
+    if opt.positions == "rope" then cheap[#cheap + 1] = "rope" end
+    local activations = { swiglu = { "swiglu" }, gelu = { "gelu" }, relu2 = { "relu", "square" } }
+    for _, kind in ipairs(activations[opt.activation]) do cheap[#cheap + 1] = kind end
     return { { scopes = scopes, kinds = { "matmul" } }, { kinds = cheap } }
   end
   local n = math.tointeger(count)

@@ -281,6 +281,10 @@ Command plan(ScriptCommand& script, PlanCommand& plan) {
              "the largest ep that is searched, of sizes that divide the experts; all experts, if left out", some),
         Flag("--jobs", &plan.jobs, "choices that are looked at at the same time; one a processor if left out",
              in_range(1, 1024)),
+        Flag(
+            "--seconds", &plan.seconds,
+            "end the search after so long and print what it found; a signal (Ctrl-C) does, too; else it ends by itself",
+            number(0.001, 1e9)),
         Flag("-o,--out", &plan.simulate.out, "draw time against memory of all choices to this .svg file", file_name()),
         Flag("--keep", &plan.keep,
              "stays as configured: mesh, samples, zero, schedule, sequence, recompute, mapping, context",

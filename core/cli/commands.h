@@ -91,6 +91,7 @@ struct PlanCommand {
     int64_t most_cp = 0;            ///< max size of cp; 0: so that a rank has 4,096 tokens of a row, or here all ranks
     int64_t most_ep = 0;            ///< max size of ep; 0: the number of experts
     int64_t jobs = 0;               ///< number of plans simulated at a time; 0: one per processor
+    double seconds = 0;             ///< max duration of the search; 0: until it ends
     std::vector<std::string> keep;  ///< options that the search does not vary: mesh, samples, zero, ...
 };
 

@@ -69,4 +69,12 @@ function script_options.check_mixture(declared, opt)
   end
 end
 
+--- Throws for script.recompute_layers where nothing is recomputed.
+function script_options.check_recompute(opt)
+  if opt.recompute == "none" and opt.recompute_layers ~= 0 then
+    error(("script.recompute_layers = %d: nothing is recomputed without script.recompute\n  leave it out, or set "
+      .. "script.recompute = all"):format(opt.recompute_layers), 2)
+  end
+end
+
 return script_options

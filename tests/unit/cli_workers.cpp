@@ -58,3 +58,20 @@ TEST_CASE("workers: what is thrown or killed is named") {
     };
     CHECK_THROWS_WITH(all(3, 2, dies), Catch::Contains("number 1 was killed by signal 9"));
 }
+
+TEST_CASE("workers: work that is to stop ends early, in the middle of a call that has its own process") {
+    int64_t asked = 0;
+    int64_t finished = 0;
+    const auto stop = [&] { return ++asked > 3; };
+    const auto sleeps = [](int64_t number) {
+        if (number > 0) ::sleep(60);
+        return std::string();
+    };
+    in_processes(
+        4, 2, sleeps, [&](int64_t, const std::string&) { ++finished; }, name, stop);
+    CHECK(finished <= 1);
+    asked = finished = 0;
+    in_processes(
+        9, 1, [](int64_t) { return ""; }, [&](int64_t, const std::string&) { ++finished; }, name, stop);
+    CHECK(finished == 3);
+}

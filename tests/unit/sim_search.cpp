@@ -56,6 +56,7 @@ SearchSpace space(int64_t ranks, int64_t batch, const Formula& formula) {
     s.state = formula.state;
     s.flops = formula.flops;
     s.rate = formula.rate;
+    s.recomputes = {{}, {"attention", 0, 0.3 * 4e10, 0.05, 1}, {"all", 0, 0.9 * 4e10, 1, 4.0 / 3}};
     return s;
 }
 
@@ -135,6 +136,88 @@ TEST_CASE("search: a mesh that is best with another schedule than the first look
             REQUIRE(!found.best.empty());
             CHECK(found.best.front().step_s <= 1.03 * best);
         }
+}
+
+TEST_CASE("search: a mesh that is kept is searched as well as among others, and its start counts") {
+    for (const double memory : {60e9, 120e9})
+        for (const int64_t ranks : {32, 96, 128}) {
+            Formula formula;
+            formula.memory = memory;
+            const SearchSpace s = space(ranks, 1536, formula);
+            const auto judge = [&](const Choice& c) { return formula.judge(c, s.ranks, s.batch); };
+            const Found among = Search(s, each(judge)).run();
+            std::map<std::tuple<int64_t, int64_t>, double> best;
+            for (const Judged& one : among.all) {
+                double& now = best.emplace(std::tuple(one.choice.tp, one.choice.pp), one.step_s).first->second;
+                if (one.fits()) now = std::min(now, one.step_s);
+            }
+            for (const Judged& one : among.all) {
+                if (!one.fits() || one.step_s > best.at({one.choice.tp, one.choice.pp})) continue;
+                SearchSpace kept = s;
+                kept.varies_mesh = false;
+                kept.start = {.pp = one.choice.pp, .dp = one.choice.dp, .tp = one.choice.tp, .samples = 16, .zero = 3};
+                const Found found = Search(kept, each(judge)).run();
+                CAPTURE(one.choice.text(), memory);
+                REQUIRE(!found.best.empty());
+                CHECK(found.best.front().step_s <= one.step_s);
+            }
+        }
+    SearchSpace kept = space(8, 64, {});
+    kept.varies_mesh = false;
+    kept.start = {.dp = 8, .samples = 2, .zero = 2, .schedule = "zbv"};
+    CHECK(std::ranges::count(kept.meshes(), kept.start) == 1);
+}
+
+TEST_CASE("search: what a stopped search has found is reported as such") {
+    Formula formula;
+    const SearchSpace s = space(128, 1536, formula);
+    const auto judge = [&](const Choice& c) { return formula.judge(c, s.ranks, s.batch); };
+    const Found whole = Search(s, each(judge)).run();
+    CHECK(!whole.stopped);
+    for (const int64_t most : {1, 20, 60}) {
+        int64_t judged = 0;
+        const auto stop = [&] { return judged >= most; };
+        const auto until = [&](const std::vector<Choice>& choices, const Search::Done& done) {
+            for (size_t i = 0; i < choices.size() && !stop(); ++i, ++judged) done(i, judge(choices[i]));
+        };
+        const Found found = Search(s, until, {}, stop).run();
+        CHECK(found.stopped);
+        CHECK(found.compiled == most);
+        CHECK(found.compiled < whole.compiled);
+        CHECK(std::ranges::all_of(found.best, [](const Judged& one) { return one.fits(); }));
+        if (most > 1) CHECK(!found.best.empty());
+        if (most == 1) CHECK(found.left > 0);
+    }
+}
+
+TEST_CASE("search: a batch that the ranks along dp do not divide is named with one that they do") {
+    SearchSpace s;
+    s.ranks = 7;
+    s.batch = 256;
+    s.most_tp = s.most_pp = 1;
+    const auto judge = [&](const Choice&) { return Judged(); };
+    const Found found = Search(s, each(judge)).run();
+    CHECK(found.best.empty());
+    REQUIRE(found.left_out.size() == 1);
+    CHECK(found.left_out.begin()->first ==
+          "256 sequences a step do not divide among 7 ranks along dp (252 or 259 do for 7)");
+    s.batch = 259;
+    CHECK(Search(s, each(judge)).run().left_out.empty());
+}
+
+TEST_CASE("search: where recomputation has to free much the first that frees enough is tried, not each on the way") {
+    Formula formula;
+    SearchSpace s = space(64, 1536, formula);
+    Choice c;
+    c.pp = 4, c.dp = 8, c.tp = 2;
+    s.recomputes.insert(s.recomputes.begin() + 2, {"all", 8, 0.5 * 4e10, 0.5, 1.1});
+    CHECK(s.smaller(c)->recompute == "attention");
+    CHECK(s.freed(*s.smaller(c)) == 0.3 * 4e10 / 2);  // four micro-batches in flight, of a quarter of the layers
+    CHECK(s.smaller(c, 0.4 * 4e10 / 2)->recompute_text() == "8 layers");
+    CHECK(s.smaller(c, 4e10)->recompute_text() == "all");
+    CHECK(s.smaller(*s.smaller(c, 4e10))->zero == 1);
+    s.varies_recompute = false;
+    CHECK(s.smaller(c)->zero == 1);
 }
 
 TEST_CASE("search: what does not fit says so, what is kept stays, and the border is told") {

@@ -232,7 +232,9 @@ std::map<std::string, double> parts_of_run(const std::string& run_json) {
     return parts;
 }
 
-bool ScaleReport::reaches_target() const { return runs.empty() || efficiency(runs.size() - 1) >= target; }
+bool ScaleReport::reaches_target() const {
+    return (!simulated || !largest_left_out) && (runs.empty() || efficiency(runs.size() - 1) >= target);
+}
 
 namespace {
 
@@ -243,16 +245,25 @@ void run_all(const ScriptCommand& script, const ScaleCommand& command, const std
     std::optional<HeldSignals> signals;
     if (!report.simulated) signals.emplace();  // must come before a simulation loads libraries that create threads
     std::vector<ScaledRun> simulated;
+    std::vector<std::optional<double>> predicted;
     for (const Size& size : command.simulate ? sizes : std::vector<Size>()) {
         if (signals) end_when_asked(*signals);
         ScriptCommand asked = script;
         asked.sets = sets_of(script, command, size);
-        simulated.push_back(simulated_run(asked, command, size.sequences));
+        predicted.emplace_back();
+        try {
+            simulated.push_back(simulated_run(asked, command, size.sequences));
+            predicted.back() = simulated.back().throughput;
+        } catch (const Error& error) {
+            report.left_out.push_back(fmt::format("{}: {}", plural(size.ranks, "rank"), error.what()));
+        }
     }
+    if (command.simulate && simulated.empty())
+        throw Error(fmt::format("scale: no size can be simulated\n{}", join(report.left_out, "\n")));
+    report.largest_left_out = command.simulate && !predicted.back();
     if (!simulated.empty()) report.notes = simulated.front().notes;
     report.runs = signals ? measured_runs(script, command, sizes, *signals) : simulated;
-    if (command.simulate && command.measure)
-        for (const ScaledRun& run : simulated) report.predicted.emplace_back(run.throughput);
+    if (command.simulate && command.measure) report.predicted = predicted;
 }
 
 }  // namespace
@@ -280,6 +291,7 @@ int scale_command(const ScriptCommand& script, const ScaleCommand& command) {
         return 128 + stopped.signal;
     }
     std::fputs(scale_text(report).c_str(), stdout);
+    for (const std::string& size : report.left_out) std::printf("not simulated: %s\n", size.c_str());
     for (const std::string& note : report.notes) std::printf("%s\n", note.c_str());
     if (!command.out.empty()) write_result(command.out, scale_svg(report));
     return report.reaches_target() ? 0 : 1;

@@ -43,18 +43,22 @@ struct ScaleReport {
     std::vector<ScaledRun> runs;  ///< ascending by ranks; the first is the baseline of speed-ups
     /// Predicted throughput of each run, for additional columns; empty: none.
     std::vector<std::optional<double>> predicted;
-    std::vector<std::string> notes;  ///< notes about the cost tables of the predictions, to print
+    std::vector<std::string> notes;     ///< notes about the cost tables of the predictions, to print
+    std::vector<std::string> left_out;  ///< sizes that cannot be simulated, and why: "64 ranks: out of memory ..."
+    bool largest_left_out = false;      ///< the largest size is among them
 
     double speedup(size_t run) const { return runs[run].throughput / runs.front().throughput; }
     double efficiency(size_t run) const {
         return speedup(run) * static_cast<double>(runs.front().ranks) / static_cast<double>(runs[run].ranks);
     }
+    /// Whether the largest size reaches the target; false if it could not be simulated, and was not measured.
     bool reaches_target() const;
 };
 
 /// Runs the script with each number of ranks on this host, in temporary folders, and prints the table. Returns 0 if the
 /// largest run reaches the target, otherwise 1. Throws Error for invalid flags before anything runs, and if a run
-/// fails. With `simulate`, nothing runs unless `measure` is set. A stop signal ends the current run, removes the
+/// fails. Sizes that cannot be simulated are named, and left out of the table; if none can, throws Error. With
+/// `simulate`, nothing runs unless `measure` is set. A stop signal ends the current run, removes the
 /// folders and returns 128 + signal.
 int scale_command(const ScriptCommand& script, const ScaleCommand& command);
 

@@ -52,9 +52,9 @@ std::string scale_text(const ScaleReport& report) {
                             i == 0 ? "" : what_grew(report.runs.front(), run));
     }
     const ScaledRun& last = report.runs.back();
-    return text + fmt::format("{} reach {:.1f} % of ideal scaling: {}\n", plural(last.ranks, "rank"),
-                              100 * report.efficiency(report.runs.size() - 1),
-                              report.reaches_target() ? "the target is met" : "the target is missed");
+    const double reached = report.efficiency(report.runs.size() - 1);
+    return text + fmt::format("{} reach {:.1f} % of ideal scaling: {}\n", plural(last.ranks, "rank"), 100 * reached,
+                              reached >= report.target ? "the target is met" : "the target is missed");
 }
 
 }  // namespace orrery

@@ -37,7 +37,10 @@ void keep_options(SearchSpace& space, const Host::Options& options) {
         if (number("chunks") < 0 && space.start.schedule == "interleaved") space.start.schedule = "";
     }
     if (!space.varies_sequence) space.start.sequence = text("sequence") == "true";
-    if (!space.varies_recompute) space.start.recompute = text("recompute");
+    if (!space.varies_recompute) {
+        space.start.recompute = text("recompute");
+        space.start.recompute_layers = std::max<int64_t>(0, number("recompute_layers"));
+    }
     space.start.context = text("context");
     space.start.order = text("order");
 }
@@ -130,6 +133,8 @@ std::vector<std::string> sets_of(const Choice& c, const SearchSpace& space) {
     }
     if (space.varies_sequence) sets.push_back(fmt::format("script.sequence={}", c.sequence));
     if (space.varies_recompute) sets.push_back(fmt::format("script.recompute=\"{}\"", c.recompute));
+    if (space.varies_recompute && space.has_recompute_layers)
+        sets.push_back(fmt::format("script.recompute_layers={}", c.recompute_layers));
     if (c.cp > 1 && space.contexts.size() > 1) {
         sets.push_back(fmt::format("script.context=\"{}\"", c.context));
         if (!c.order.empty()) sets.push_back(fmt::format("script.order=\"{}\"", c.order));
@@ -159,6 +164,7 @@ SearchSpace space_of(const Compiled& compiled, const Host::Options& options, con
     space.varies_schedule = declares("pipeline") && declares("chunks") && !kept(command, "schedule");
     space.varies_sequence = declares("sequence") && !kept(command, "sequence");
     space.varies_recompute = declares("recompute") && !kept(command, "recompute");
+    space.has_recompute_layers = declares("recompute_layers");
     space.varies_mapping = !kept(command, "mapping");
     keep_options(space, options);
     space.has_cp = declares("context");

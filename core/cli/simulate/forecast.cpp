@@ -209,6 +209,7 @@ Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const Simu
     made.mapping = mapping.text();
     const Constants constants;
     const DType compiled_in = script.experiment->recipe->precision;
+    made.recorded = std::move(script.experiment->train());
     if (!named.planned && compiled_in == DType::f8e4m3)
         throw Error(
             fmt::format("--software {}: the script sets precision \"fp8\", which compiles orrery's own 8-bit kernels\n"

@@ -29,6 +29,7 @@ struct Forecast {
     Host::Options options;                 ///< [script] options that the script declares, with their values
     std::optional<GivenKey> microbatches;  ///< the script's value of train.microbatches, if it sets the key itself
     std::vector<std::string> sources;      ///< where the times of kernels come from; empty: all from formulas
+    Program recorded;                      ///< the train step before it is distributed
 };
 
 /// Kernel times measured on an accelerator of a cluster, of the files of --table.

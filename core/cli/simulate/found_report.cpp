@@ -18,11 +18,18 @@ constexpr size_t most_reasons = 6;
 
 std::string known(const std::string& word) { return word.empty() ? "-" : word; }
 
+/// Columns that the longest text of recomputation needs.
+size_t recompute_width(const FoundReport& report) {
+    size_t width = 10;
+    for (const Judged& judged : report.found.best) width = std::max(width, judged.choice.recompute_text().size());
+    return width;
+}
+
 std::string header(const FoundReport& report) {
     return fmt::format(
-        "    step s  MFU %  full %     memory    pp    dp{}   cp   tp sample  zero  schedule       seq   recompute  "
+        "    step s  MFU %  full %     memory    pp    dp{}   cp   tp sample  zero  schedule       seq   {:<{}} "
         "mapping    context         binds\n",
-        report.space.experts > 0 ? "   ep" : "");
+        report.space.experts > 0 ? "   ep" : "", "recompute", recompute_width(report));
 }
 
 std::string row(const Judged& j, const FoundReport& report) {
@@ -30,11 +37,11 @@ std::string row(const Judged& j, const FoundReport& report) {
     const std::string experts = report.space.experts > 0 ? fmt::format(" {:>4}", c.ep) : "";
     const std::string sequence = !report.knows_sequence ? "-" : c.sequence ? "yes" : "no";
     return fmt::format(
-        "{:>10.4g} {:>6.1f} {:>7.1f} {:>10}  {:>4} {:>5}{} {:>4} {:>4} {:>6} {:>5}  {:<14} {:<5} {:<10} {:<10} {:<15} "
+        "{:>10.4g} {:>6.1f} {:>7.1f} {:>10}  {:>4} {:>5}{} {:>4} {:>4} {:>6} {:>5}  {:<14} {:<5} {:<{}} {:<10} {:<15} "
         "{}\n",
         j.step_s, 100 * j.mfu, 100 * j.mfu * report.full_share, bytes_text(j.memory_bytes), c.pp, c.dp / c.ep, experts,
         c.cp, c.tp, c.samples, c.zero < 0 ? "-" : std::to_string(c.zero), known(c.schedule_text()), sequence,
-        known(c.recompute), known(c.mapping), known(c.context_text()), j.binds);
+        known(c.recompute_text()), recompute_width(report), known(c.mapping), known(c.context_text()), j.binds);
 }
 
 int64_t limit_of(const SearchSpace& space) { return static_cast<int64_t>(space.memory_limit); }
@@ -66,6 +73,12 @@ std::string title_of(const FoundReport& report) {
 
 std::string looked(const Found& found) {
     return fmt::format("{} compiled, {} left out", plural(found.compiled, "choice"), count_text(found.pruned()));
+}
+
+std::string stopped_text(const FoundReport& report) {
+    return fmt::format("stopped early by {}: {} judged, {} left to judge or refine", report.stopped,
+                       plural(report.found.compiled, "choice"),
+                       report.found.left == 1 ? "1 mesh" : count_text(report.found.left) + " meshes");
 }
 
 /// Says how much memory parameters, gradients and optimizer state need on a rank at least, over all searched meshes.
@@ -121,6 +134,7 @@ Json json_of(const Judged& j, const FoundReport& report) {
                  {"chunks", c.chunks},
                  {"sequence", c.sequence},
                  {"recompute", c.recompute},
+                 {"recompute_layers", c.recompute_layers},
                  {"mapping", c.mapping},
                  {"context", c.cp > 1 ? c.context : ""},
                  {"order", c.cp > 1 ? c.order : ""},
@@ -143,7 +157,9 @@ std::string text_of(const FoundReport& report) {
     if (report.imbalance > 0)
         text += fmt::format("times assume that each expert of the busiest rank has {:g} times the mean load\n",
                             report.imbalance);
+    if (!report.stopped.empty()) text += stopped_text(report) + "\n";
     for (const std::string& note : report.notes) text += note + "\n";
+    if (!report.recomputation.empty()) text += report.recomputation + "\n";
     for (const auto& [reason, count] : found.left_out)
         text += fmt::format("left out: {}, as {}\n", plural(count, "choice"), reason);
     if (found.best.empty()) return text;
@@ -186,7 +202,9 @@ std::string json_of(const FoundReport& report) {
                  {"compiled", found.compiled},      {"left_out", Json::object()},
                  {"refused", Json::array()},        {"edges", found.edges},
                  {"choices", Json::array()}};
+    if (!report.recomputation.empty()) json["recomputation"] = report.recomputation;
     if (report.imbalance > 0) json["imbalance"] = report.imbalance;
+    if (!report.stopped.empty()) json["stopped"] = stopped_text(report);
     for (const auto& [reason, count] : found.left_out) json["left_out"][reason] = count;
     for (const Refused& one : by_count(found.refused))
         json["refused"].push_back({{"count", one.count},
@@ -208,6 +226,7 @@ std::string drawing_of(const FoundReport& report) {
         made.memory_name = "mean memory of a rank";
         made.limit_name = "a rank's share of this host is";
     }
+    if (!report.stopped.empty()) made.facts.push_back(stopped_text(report));
     for (const Judged& judged : found.all) {
         const auto place = std::find_if(found.best.begin(), found.best.end(),
                                         [&](const Judged& best) { return best.choice == judged.choice; });
@@ -219,22 +238,26 @@ std::string drawing_of(const FoundReport& report) {
     return draw_svg(made);
 }
 
-void refuse(const FoundReport& report) {
-    std::string text = "nothing fits";
+std::string refusal(const FoundReport& report) {
     const Found& found = report.found;
-    for (const Refused& one : by_count(found.refused)) text += "\n  " + told(one);
+    if (!found.best.empty()) return "";
     // If nothing fits, choices whose state alone is too large may have been left out without simulation.
     const bool judged_large = std::any_of(found.refused.begin(), found.refused.end(),
                                           [](const Refused& one) { return one.closest.why_not.empty(); });
     const bool left_large = found.left_out.count(no_room) > 0;
+    std::string text = judged_large || left_large ? "nothing fits" : "nothing runs";
+    if (!report.stopped.empty()) text = "nothing that fits was found; " + stopped_text(report);
+    for (const Refused& one : by_count(found.refused)) text += "\n  " + told(one);
+    for (const auto& [reason, count] : found.left_out)
+        if (reason != no_room) text += fmt::format("\n  left out: {}, as {}", plural(count, "choice"), reason);
     if (!judged_large && left_large) text += least_state(report);
     if (judged_large || left_large) text += "\n  " + more_room(report);
-    if (found.refused.empty() && found.left_out.empty())
+    if (found.refused.empty() && found.left_out.empty() && report.stopped.empty())
         text += fmt::format(
             "\n  no mesh of {} ranks in the search splits {} sequences per step into micro-batches "
             "that its schedule supports",
             count_text(report.space.ranks), count_text(report.space.batch));
-    throw Error(text);
+    return text;
 }
 
 }  // namespace orrery

@@ -15,6 +15,8 @@ struct FoundReport {
     int64_t parameters = 0;
     double full_share = 1;  ///< FLOPs of a step with masked attention over those without (MaskedPairs)
     double seconds = 0;
+    std::string recomputation;    ///< what recomputation frees, to print; "": unknown
+    std::string stopped;          ///< what stopped the search before its end: "--seconds 60", "signal 2"; "": nothing
     int64_t tp_chunks = 0;        ///< number of chunks of tp collectives, which `run` does not support; 0: not split
     double imbalance = 0;         ///< load of the busiest rank's experts over the mean load; 0: all slots are full
     TrainingTerms training;       ///< of --tokens
@@ -29,7 +31,8 @@ std::string text_of(const FoundReport& report);
 /// Returns JSON of all choices that run: the fastest reported one, those that fit in memory, the rest; each by time.
 std::string json_of(const FoundReport& report);
 std::string drawing_of(const FoundReport& report);
-/// Throws Error if no choice fits in memory, saying how far the closest is from fitting and why others do not run.
-[[noreturn]] void refuse(const FoundReport& report);
+/// If no choice runs and fits in memory, returns how far the closest is from fitting and why others do not run; else
+/// "".
+std::string refusal(const FoundReport& report);
 
 }  // namespace orrery

@@ -40,9 +40,13 @@ std::unique_ptr<ScriptRunner> record_here(const ScriptCommand& command, bool qui
     return script;
 }
 
-CompiledHere compiled_of(const ScriptRunner& script) {
-    return {script.compiled(), script.settings, script.declared_options(), script.microbatches,
-            script.device_facts().host_memory};
+CompiledHere compiled_of(ScriptRunner& script) {
+    return {script.compiled(),
+            script.settings,
+            script.declared_options(),
+            script.microbatches,
+            script.device_facts().host_memory,
+            std::move(script.experiment->train())};
 }
 
 /// Returns transport contracts by axis. Axes with a communication thread get contracts with queued calls.

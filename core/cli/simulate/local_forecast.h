@@ -44,6 +44,7 @@ struct CompiledHere {
     Host::Options options;                 ///< [script] options that the script declares, with their values
     std::optional<GivenKey> microbatches;  ///< the script's value of train.microbatches, if it sets the key itself
     bool host_memory = false;              ///< whether the device has its tensors in host memory
+    Program recorded;                      ///< the train step before it is distributed
 };
 /// Threads per rank if the configuration does not set them, on a host with `processors` processors.
 int64_t threads_left(int64_t processors, int64_t ranks);

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 
 #include "base/files/result_file.h"
 #include "base/json.h"
 #include "base/processors.h"
 #include "base/seconds.h"
+#include "base/signals.h"
 #include "base/text.h"
 #include "cli/script_runner.h"
 #include "cli/simulate/choice_sets.h"
@@ -16,6 +18,7 @@
 #include "cli/simulate/found_report.h"
 #include "cli/simulate/site.h"
 #include "cli/simulate/workers.h"
+#include "sim/search/recomputations.h"
 
 namespace orrery {
 namespace {
@@ -58,6 +61,27 @@ int64_t ranks_of(const ScriptRunner& configured, const PlanCommand& command, con
     return ranks;
 }
 
+/// Stops the search after --seconds or at a stop signal, which it takes; a second signal ends the process.
+class SearchLimit {
+public:
+    explicit SearchLimit(double seconds) : seconds_(seconds) { signals_.emplace(); }
+
+    bool reached() {
+        if (signals_ && signal_ == 0 && (signal_ = signals_->take()) != 0) signals_.reset();
+        return signal_ != 0 || (seconds_ > 0 && seconds_since(begun_) >= seconds_);
+    }
+    int signal() const { return signal_; }
+    std::string text() const {
+        return signal_ != 0 ? fmt::format("signal {}", signal_) : fmt::format("--seconds {:g}", seconds_);
+    }
+
+private:
+    const double seconds_;
+    const std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
+    std::optional<HeldSignals> signals_;
+    int signal_ = 0;
+};
+
 std::string text_of(const Judged& j) {
     return message_text(Json{j.why_not, j.step_s, j.computing_s, j.mfu, j.memory_bytes, j.memory_limit, j.memory_rank,
                              j.binds, j.sources});
@@ -79,7 +103,8 @@ Judged judged_of(const std::string& text) {
 }
 
 /// Returns a function that simulates each choice of mesh and options in a child process. The arguments must outlive it.
-Search::Judge judge_of(const ScriptCommand& given, const Site& site, const SearchSpace& space, int64_t jobs) {
+Search::Judge judge_of(const ScriptCommand& given, const Site& site, const SearchSpace& space, int64_t jobs,
+                       SearchLimit& limit) {
     return [&, jobs](const std::vector<Choice>& choices, const Search::Done& done) {
         const auto of = [&](int64_t i) -> const Choice& { return choices[static_cast<size_t>(i)]; };
         const auto judge = [&](int64_t i) {
@@ -94,7 +119,7 @@ Search::Judge judge_of(const ScriptCommand& given, const Site& site, const Searc
         in_processes(
             static_cast<int64_t>(choices.size()), jobs, judge,
             [&](int64_t i, const std::string& text) { done(static_cast<size_t>(i), judged_of(text)); },
-            [&](int64_t i) { return of(i).text(); });
+            [&](int64_t i) { return of(i).text(); }, [&] { return limit.reached(); });
     };
 }
 
@@ -122,7 +147,16 @@ void require_tp(const SearchSpace& space, int64_t tp_chunks) {
                     tp_chunks, space.varies_mesh ? "raise --ranks or --most-tp" : "set mesh.tp"));
 }
 
-FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Site& site) {
+/// Finds what recomputation is worth trying.
+void find_recomputations(const Program& recorded, FoundReport& report) {
+    SearchSpace& space = report.space;
+    if (space.rate <= 0 || space.bytes_s <= 0) return;
+    Recomputations found = recomputations(recorded, space.batch, space.rate, space.bytes_s, space.has_recompute_layers);
+    report.recomputation = text_of(found);
+    if (space.varies_recompute) space.recomputes = std::move(found.worth);
+}
+
+FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Site& site, SearchLimit& limit) {
     ScriptRunner configured(given, Job{});
     const int64_t ranks = ranks_of(configured, command, site);
     const auto begun = std::chrono::steady_clock::now();
@@ -163,9 +197,12 @@ FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Sit
     space.most_ep = command.most_ep > 0 ? command.most_ep : std::max<int64_t>(1, space.experts);
     require_tp(space, command.simulate.tp_chunks);
     site.describe(space);
+    if (first.options.count("recompute") > 0) find_recomputations(first.recorded, report);
     const int64_t jobs = command.jobs > 0 ? command.jobs : static_cast<int64_t>(allowed_processors().size());
-    report.found = Search(space, judge_of(given, site, space, jobs), show).run();
+    report.found =
+        Search(space, judge_of(given, site, space, jobs, limit), show, [&] { return limit.reached(); }).run();
     if (watched()) std::fprintf(stderr, "\r\033[K");
+    if (report.found.stopped) report.stopped = limit.text();
     report.program = first.compiled.name;
     report.parameters = first.compiled.parameters;
     if (first.compiled.flops_per_step > 0)
@@ -196,15 +233,19 @@ int plan_command(const ScriptCommand& given, const PlanCommand& command) {
     require_svg(drawing);  // an unusable file must fail now, since a search takes minutes
     require_options(command);
     const std::unique_ptr<Site> site = site_of(given, command);
-    const FoundReport report = searched(given, command, *site);
+    SearchLimit limit(command.seconds);
+    const FoundReport report = searched(given, command, *site, limit);
     const std::string text = command.simulate.json ? json_of(report) : text_of(report);
     std::fputs(text.c_str(), stdout);
     if (!drawing.empty()) {
         std::fflush(stdout);
         write_result(drawing, drawing_of(report));
     }
-    if (report.found.best.empty()) refuse(report);
-    return 0;
+    if (const std::string why = refusal(report); !why.empty() && limit.signal() == 0)
+        throw Error(why);
+    else if (!why.empty())
+        std::fprintf(stderr, "orrery: plan: %s\n", why.c_str());
+    return limit.signal() != 0 ? 128 + limit.signal() : 0;
 }
 
 }  // namespace orrery

@@ -69,7 +69,7 @@ public:
         notes_ = std::move(made.differences);
         if (measured_) notes_.insert(notes_.begin(), measured_->notes.begin(), measured_->notes.end());
         if (how_.software != "orrery") notes_.insert(notes_.begin(), "software " + made.software);
-        return {std::move(made.compiled), std::move(made.options), made.microbatches};
+        return {std::move(made.compiled), std::move(made.options), made.microbatches, std::move(made.recorded)};
     }
 
     std::vector<std::string> notes() const override { return notes_; }
@@ -85,6 +85,7 @@ public:
     void describe(SearchSpace& space) const override {
         space.memory_limit = most_memory(cluster_, space.ranks);
         space.rate = mean_rate(cluster_, space.ranks, rate_of_);
+        space.bytes_s = cluster_.kinds.front().accelerator.memory_bytes_s;
     }
 
     Judged judge(const ScriptCommand& script, const std::string& mapping) const override {
@@ -153,14 +154,15 @@ public:
         processors_ = processors_of(script_->plain, how_);
         if (script_->host_memory)
             host_bytes_ = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
-        return {std::move(script_->compiled), script_->options, script_->microbatches};
+        return {std::move(script_->compiled), script_->options, script_->microbatches, std::move(script_->recorded)};
     }
 
     void describe(SearchSpace& space) const override {
         const auto ranks = static_cast<double>(space.ranks);
-        const LocalKernels kernels = kernels_of(space.ranks, threads(space.ranks));
+        LocalKernels kernels = kernels_of(space.ranks, threads(space.ranks));
         space.memory_limit = host_bytes_ / ranks;
         space.rate = kernels.flops_per_s();
+        if (const double copy_s = kernels.copy_s(1e9); copy_s > 0) space.bytes_s = 2e9 / copy_s;
         space.turns = std::max(1.0, ranks / kernels.at_once());
         space.faster = 1.5;  // upper bound: kernels run faster while other ranks wait
         space.near = 1.3;    // wide, since predictions are quick and micro-batches of one sample are far from optimal

@@ -19,6 +19,7 @@ struct FirstLook {
     Compiled compiled;
     Host::Options options;                 ///< [script] options that the script declares, with their values
     std::optional<GivenKey> microbatches;  ///< the script's value of train.microbatches, if it sets the key itself
+    Program recorded;                      ///< the train step before it is distributed
 };
 
 /// Where choices of mesh and options are simulated: on a cluster, or on this machine with measured costs.

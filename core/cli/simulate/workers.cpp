@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -73,11 +74,13 @@ public:
         running_.push_back({child, std::exchange(pipe.read, -1), number, ""});
     }
 
-    Worker next() {
+    /// Returns a worker that has ended; nullopt if `stop` returns true before that.
+    std::optional<Worker> next(const std::function<bool()>& stop) {
         for (;;) {
+            if (stop && stop()) return std::nullopt;
             std::vector<pollfd> wait;
             for (const Worker& worker : running_) wait.push_back({worker.output, POLLIN, 0});
-            if (::poll(wait.data(), wait.size(), -1) < 0) continue;  // a signal interrupted it
+            if (::poll(wait.data(), wait.size(), stop ? 100 : -1) < 0) continue;  // a signal interrupted it
             for (size_t i = 0; i < wait.size(); ++i) {
                 if (wait[i].revents == 0) continue;
                 char bytes[4096];
@@ -100,9 +103,9 @@ private:
 
 void in_processes(int64_t count, int64_t processes, const std::function<std::string(int64_t)>& work,
                   const std::function<void(int64_t, std::string)>& done,
-                  const std::function<std::string(int64_t)>& name) {
+                  const std::function<std::string(int64_t)>& name, const std::function<bool()>& stop) {
     if (processes <= 1) {
-        for (int64_t number = 0; number < count; ++number) done(number, named(number, work, name));
+        for (int64_t number = 0; number < count && !(stop && stop()); ++number) done(number, named(number, work, name));
         return;
     }
     Workers workers;
@@ -111,7 +114,9 @@ void in_processes(int64_t count, int64_t processes, const std::function<std::str
             workers.start(begun++, work);
             continue;
         }
-        Worker ended = workers.next();
+        std::optional<Worker> next = workers.next(stop);
+        if (!next) return;
+        Worker& ended = *next;
         int status = 0;
         while (::waitpid(ended.process, &status, 0) < 0)
             if (errno != EINTR) throw Error(fmt::format("a process is lost: {}", std::strerror(errno)), Fault::failed);

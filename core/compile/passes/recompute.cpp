@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/suggest.h"
 #include "base/text.h"
@@ -20,10 +21,8 @@ bool below(std::string_view scope, std::string_view top) {
 
 class Recomputation {
 public:
-    explicit Recomputation(const Program& program) : from_(program), to_(program) {
-        for (const ScopeMark& mark : program.scope_marks())
-            if (mark.recompute) marks_.push_back(&mark);
-    }
+    Recomputation(const Program& program, std::vector<ScopeMark> marks)
+        : from_(program), to_(program), marks_(std::move(marks)) {}
 
     Program run() {
         const bool backward =
@@ -56,8 +55,8 @@ private:
         for (size_t id = 0; id < from_.ops.size(); ++id) {
             const Op& op = from_.ops[id];
             for (size_t m = 0; m < marks_.size() && op.phase == Phase::forward; ++m) {
-                const auto& kinds = marks_[m]->kinds;
-                if (!below(op.scope, marks_[m]->scope)) continue;
+                const auto& kinds = marks_[m].kinds;
+                if (!below(op.scope, marks_[m].scope)) continue;
                 if (runs_once(op)) continue;
                 kinds_there.insert(op.kind);
                 if (!kinds.empty() && std::find(kinds.begin(), kinds.end(), op.kind) == kinds.end()) continue;
@@ -66,16 +65,16 @@ private:
                 if (regions_[id] == none) regions_[id] = m;
             }
         }
-        for (const ScopeMark* mark : marks_)
-            for (const std::string& kind : mark->kinds)
+        for (const ScopeMark& mark : marks_)
+            for (const std::string& kind : mark.kinds)
                 if (!kinds_found.contains(kind))
                     throw Error(
-                        mark->origin,
+                        mark.origin,
                         fmt::format("cannot recompute {}: no marked scope has a forward op of this kind that "
                                     "can run again{}",
                                     quote(kind), choices("kinds", kind, {kinds_there.begin(), kinds_there.end()})));
         for (size_t m = 0; m < marks_.size(); ++m)
-            if (!found[m]) refuse(*marks_[m]);
+            if (!found[m]) refuse(marks_[m]);
     }
 
     [[noreturn]] void refuse(const ScopeMark& mark) const {
@@ -100,7 +99,7 @@ private:
     bool serves(ValueId value, const Op& reader) const {
         const int region = region_of(from_.value(value).op);
         if (region == none || !same_stage(reader, from_.op(from_.value(value).op))) return false;
-        return !marks_[region]->kinds.empty() || region_of(reader.forward) == region;
+        return !marks_[region].kinds.empty() || region_of(reader.forward) == region;
     }
 
     /// Recomputes a value, after the inputs that must be recomputed too. Returns the copy.
@@ -141,14 +140,74 @@ private:
 
     const Program& from_;
     Program to_;
-    std::vector<const ScopeMark*> marks_;
+    std::vector<ScopeMark> marks_;
     std::vector<int> regions_;  ///< by forward op: its recompute mark; none: no mark
     std::map<ValueId, ValueId> copies_;
     std::map<ValueId, std::vector<size_t>> marked_;
 };
 
+/// Returns the value that has the memory of another: the input of an op without a kernel, such as a reshape.
+ValueId memory_of(const Program& program, ValueId id) {
+    while (program.value(id).op != none && op_def(program.op(program.value(id).op).kind).alias)
+        id = program.op(program.value(id).op).inputs[0];
+    return id;
+}
+
+/// Adds a remark for each kind of the marks that frees next to nothing, in addition to the others.
+void remark_useless(const Program& program, const std::vector<ScopeMark>& marks, Program& made) {
+    std::map<std::string, Origin> kinds;
+    for (const ScopeMark& mark : marks)
+        for (const std::string& kind : mark.kinds) kinds.emplace(kind, mark.origin);
+    const auto saved = static_cast<double>(kinds.empty() ? 0 : saved_bytes(made));
+    if (saved == 0) return;
+    for (const auto& [kind, origin] : kinds) {
+        std::vector<ScopeMark> others;
+        for (const ScopeMark& mark : marks) {
+            if (mark.kinds == std::vector{kind}) continue;
+            others.push_back(mark);
+            std::erase(others.back().kinds, kind);
+        }
+        const auto without = static_cast<double>(saved_bytes(recompute_by(program, std::move(others))));
+        if (saved < (1 - least_freed) * without) continue;
+        made.note(none,
+                  fmt::format("recomputing {} frees {}: the backward pass reads its results by other ops, or its "
+                              "inputs are as large; leave it out of what is recomputed",
+                              kind,
+                              saved < without ? fmt::format("{:.1g} % of what is saved", 100 * (1 - saved / without))
+                                              : "nothing"),
+                  origin);
+    }
+}
+
 }  // namespace
 
-Program recompute(const Program& program) { return Recomputation(program).run(); }
+Program recompute_by(const Program& program, std::vector<ScopeMark> marks) {
+    return Recomputation(program, std::move(marks)).run();
+}
+
+Program recompute(const Program& program) {
+    std::vector<ScopeMark> marks;
+    for (const ScopeMark& mark : program.scope_marks())
+        if (mark.recompute) marks.push_back(mark);
+    Program made = recompute_by(program, marks);
+    remark_useless(program, marks, made);
+    return made;
+}
+
+int64_t saved_bytes(const Program& program) {
+    std::set<ValueId> saved;
+    for (const Op& op : program.ops)
+        for (const ValueId input : op.phase == Phase::backward ? op.inputs : std::vector<ValueId>()) {
+            const ValueId id = memory_of(program, input);
+            const OpId maker = program.value(id).op;
+            if (maker == none || program.op(maker).phase != Phase::forward) continue;
+            const Op& made_by = program.op(maker);
+            if (op_def(made_by.kind).casts && program.value(made_by.inputs[0]).role == Role::param) continue;
+            saved.insert(id);
+        }
+    int64_t bytes = 0;
+    for (const ValueId id : saved) bytes += program.value(id).type.bytes();
+    return bytes;
+}
 
 }  // namespace orrery

@@ -3,17 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 namespace orrery {
 namespace {
-
-constexpr std::array<std::string_view, 3> recomputes = {"none", "attention", "all"};
-
-size_t place_of(const std::string& recompute) {
-    const auto found = std::find(recomputes.begin(), recomputes.end(), recompute);
-    return static_cast<size_t>(found - recomputes.begin());
-}
 
 /// Returns the pipeline schedules one step from the current one. Omits gpipe, which is never better than 1f1b.
 std::vector<std::pair<std::string, int64_t>> schedules_beside(const Choice& c) {
@@ -37,6 +29,8 @@ std::string Choice::context_text() const {
     return order.empty() ? context : context + " " + order;
 }
 
+std::string Choice::recompute_text() const { return Recomputation{recompute, recompute_layers, 0, 0, 1}.text(); }
+
 std::string Choice::text() const {
     std::string out = fmt::format("pp={} dp={}", pp, dp / ep);
     if (ep > 1) out += fmt::format(" ep={}", ep);
@@ -47,15 +41,17 @@ std::string Choice::text() const {
     if (const std::string pipeline = schedule_text(); !pipeline.empty()) out += " " + pipeline;
     if (sequence) out += " sequence";
     if (!recompute.empty() && recompute != "none") out += " recompute=" + recompute;
+    if (recompute_layers > 0) out += fmt::format(" recompute_layers={}", recompute_layers);
     return mapping.empty() ? out : out + " mapping=" + mapping;
 }
 
-std::tuple<int64_t, int64_t, int64_t, int64_t, size_t, bool, int64_t> Choice::added() const {
+std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, bool, int64_t> Choice::added() const {
     const int64_t fragments = schedule == "interleaved" ? std::max<int64_t>(chunks, 2)
                               : schedule == "zb_h1"     ? most_chunks + 1
                               : schedule == "zbv"       ? most_chunks + 2
                                                         : 1;
-    return {cp, ep, pp == 1 ? 0 : fragments, zero, place_of(recompute), sequence, -samples * dp};
+    const int64_t again = recompute == "all" ? 2 : recompute.empty() || recompute == "none" ? 0 : 1;
+    return {cp, ep, pp == 1 ? 0 : fragments, zero, again, sequence, -samples * dp};
 }
 
 double state_bytes(const StateBytes& state, const Choice& c) {
@@ -83,7 +79,7 @@ bool SearchSpace::whole(const Choice& c) const {
     return c.schedule != "interleaved" || micros(c) % c.pp == 0;
 }
 
-std::vector<Choice> SearchSpace::meshes() const {
+std::vector<Choice> SearchSpace::all_meshes() const {
     if (!varies_mesh) return {start};
     std::vector<Choice> all;
     for (int64_t of_tp = 1; of_tp <= std::min(ranks, most_tp); ++of_tp)
@@ -98,15 +94,59 @@ std::vector<Choice> SearchSpace::meshes() const {
                 c.pp = of_pp;
                 c.cp = of_cp;
                 c.dp = copies / of_cp;
-                if (varies_zero) c.zero = copies > 1 ? 1 : 0;
-                if (varies_sequence) c.sequence = of_tp > 1;
-                if (varies_samples) c.samples = 1;
-                if (microbatches > 0) c.samples = std::max<int64_t>(1, batch / (c.dp * microbatches));
-                if (varies_schedule) c.schedule = "1f1b", c.chunks = 0;
-                if (whole(c)) all.push_back(c);
+                all.push_back(c);
             }
         }
     return all;
+}
+
+std::vector<Choice> SearchSpace::meshes() const {
+    std::vector<Choice> all;
+    const auto add = [&](Choice c, int64_t of_samples, int64_t stage) {
+        if (varies_zero) c.zero = c.copies() > 1 ? stage : 0;
+        if (varies_sequence) c.sequence = c.tp > 1;
+        if (varies_samples) c.samples = of_samples;
+        if (microbatches > 0) c.samples = std::max<int64_t>(1, batch / (c.dp * microbatches));
+        if (varies_schedule) c.schedule = "1f1b", c.chunks = 0;
+        if (varies_recompute) set_recompute(c, 0);
+        if (whole(c) && (varies_mesh || std::ranges::find(all, c) == all.end())) all.push_back(c);
+    };
+    for (const Choice& mesh : all_meshes()) add(mesh, 1, 1);
+    if (varies_mesh) return all;
+    for (const int64_t of_samples : {1, 2, 4, 8})
+        for (const int64_t stage : {1, 0}) add(start, of_samples, stage);
+    if (whole(start) && std::ranges::find(all, start) == all.end()) all.push_back(start);
+    return all;
+}
+
+std::vector<Choice> SearchSpace::not_dividing() const {
+    std::vector<Choice> all = all_meshes();
+    std::erase_if(all, [&](const Choice& c) { return batch % c.dp == 0; });
+    return all;
+}
+
+size_t SearchSpace::recompute_place(const Choice& c) const {
+    const auto same = [&](const Recomputation& one) {
+        return one.kinds == c.recompute && one.layers == c.recompute_layers;
+    };
+    return static_cast<size_t>(std::ranges::find_if(recomputes, same) - recomputes.begin());
+}
+
+void SearchSpace::set_recompute(Choice& c, size_t place) const {
+    c.recompute = recomputes[place].kinds;
+    c.recompute_layers = recomputes[place].layers;
+}
+
+double SearchSpace::factor(const Choice& c) const {
+    const size_t place = recompute_place(c);
+    return place < recomputes.size() ? recomputes[place].factor : 1;
+}
+
+double SearchSpace::freed(const Choice& c) const {
+    const size_t place = recompute_place(c);
+    if (place == recomputes.size()) return 0;
+    const auto in_flight = static_cast<double>(std::clamp<int64_t>(micros(c), 1, c.pp) * c.samples);
+    return recomputes[place].freed * in_flight / static_cast<double>(c.pp * c.tp * c.cp);
 }
 
 std::optional<Choice> SearchSpace::other_ep(const Choice& choice, bool larger) const {
@@ -117,14 +157,15 @@ std::optional<Choice> SearchSpace::other_ep(const Choice& choice, bool larger) c
     return c.ep > 0 && c.ep <= most_ep ? std::optional(c) : std::nullopt;
 }
 
-std::optional<Choice> SearchSpace::smaller(const Choice& choice) const {
+std::optional<Choice> SearchSpace::smaller(const Choice& choice, double over) const {
     Choice c = choice;
     // Experts on more ranks cost messages of activations alone, so they come first as long as they free much memory.
     if (const auto more = other_ep(c, true);
         more && state_bytes(state, c) - state_bytes(state, *more) > memory_limit / 20)
         return more;
-    if (varies_recompute && c.recompute != recomputes.back()) {
-        c.recompute = recomputes[std::min(place_of(c.recompute) + 1, recomputes.size() - 1)];
+    if (const size_t last = recomputes.size() - 1, place = recompute_place(c); varies_recompute && place != last) {
+        size_t next = std::min(place + 1, last);
+        for (set_recompute(c, next); next < last && freed(c) - freed(choice) < over; set_recompute(c, next)) ++next;
         return c;
     }
     if (!varies_zero || c.copies() == 1 || c.zero == 3) return std::nullopt;
@@ -157,9 +198,9 @@ std::vector<std::vector<Choice>> SearchSpace::beside(const Choice& choice) const
         if (choice.samples % 2 == 0) add([](Choice& c) { c.samples /= 2; });
     }
     all.emplace_back();
-    if (const size_t place = place_of(choice.recompute); varies_recompute && place < recomputes.size()) {
-        if (place > 0) add([&](Choice& c) { c.recompute = recomputes[place - 1]; });
-        if (place + 1 < recomputes.size()) add([&](Choice& c) { c.recompute = recomputes[place + 1]; });
+    if (const size_t place = recompute_place(choice); varies_recompute && place < recomputes.size()) {
+        if (place > 0) add([&](Choice& c) { set_recompute(c, place - 1); });
+        if (place + 1 < recomputes.size()) add([&](Choice& c) { set_recompute(c, place + 1); });
     }
     all.emplace_back();
     if (varies_zero && choice.copies() > 1)
@@ -189,6 +230,8 @@ Choice SearchSpace::like(const Choice& mesh, const Choice& options) const {
     c.tp = mesh.tp;
     if (c.dp % c.ep != 0) c.ep = mesh.ep;
     if (microbatches > 0) c.samples = mesh.samples;
+    if (varies_samples && c.samples > 1 && !whole(c))
+        while (c.samples % 2 == 0 && !whole(c)) c.samples /= 2;
     if (c.copies() == 1) c.zero = varies_zero ? 0 : mesh.zero;
     if (c.tp == 1) c.sequence = varies_sequence ? false : mesh.sequence;
     if (c.pp == 1 || c.dp == 1 || c.cp != options.cp || c.ep != options.ep) c.mapping = "";

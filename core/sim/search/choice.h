@@ -21,19 +21,33 @@ struct Choice {
     std::string context, order;      ///< method of context parallelism and order of a row's tokens; "": unknown
     /// Number of the ranks of dp that share the experts: the mesh has axes dp, of dp / ep ranks, and ep.
     int64_t ep = 1;
+    int64_t recompute_layers = 0;  ///< number of layers that are recomputed; 0: all
 
     auto operator<=>(const Choice&) const = default;
     /// Text of the schedule: "interleaved x2"; "": no pipeline, or unknown.
     std::string schedule_text() const;
     /// Text of method and order of context parallelism: "ring zigzag"; "": cp is 1, or unknown.
     std::string context_text() const;
+    /// Text of recomputation: "none", "24 layers", "gelu,layernorm"; "": unknown.
+    std::string recompute_text() const;
     /// Text of the configuration: "pp=2 dp=8 tp=8 zero=1 interleaved x2".
     std::string text() const;
     /// Number of ranks that train with the same part of the params, over which ZeRO splits.
     int64_t copies() const { return dp * cp; }
     /// How far the configuration is from the simplest one: counts cp, ep, pipeline, schedule, ZeRO stage,
     /// recomputation, split sequence and micro-batch size. Smaller is simpler.
-    std::tuple<int64_t, int64_t, int64_t, int64_t, size_t, bool, int64_t> added() const;
+    std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, bool, int64_t> added() const;
+};
+
+/// A way to recompute activations in the backward pass, and what it frees.
+struct Recomputation {
+    std::string kinds = "none";  ///< value of the script's option: "none", kinds of op as in "gelu,layernorm", "all"
+    int64_t layers = 0;          ///< number of layers that are recomputed; 0: all
+    double freed = 0;            ///< bytes that are not saved for one sequence, on all ranks together
+    double seconds = 0;          ///< time of recomputing one sequence on one rank
+    double factor = 1;           ///< lower bound of the time of all products, over that without recomputation
+
+    std::string text() const { return layers > 0 ? std::to_string(layers) + " layers" : kinds; }
 };
 
 /// Bytes of a model's state, each value counted once over all ranks. All gradients exist at the same time, as
@@ -49,18 +63,22 @@ struct SearchSpace {
     int64_t ranks = 1;
     int64_t batch = 1;  ///< sequences per step
     int64_t most_tp = 8, most_pp = 1, most_cp = 1, most_ep = 1;
-    bool has_cp = false;  ///< the script uses an axis cp
-    int64_t experts = 0;  ///< number of experts that the script splits over an axis ep; 0: none
+    bool has_cp = false;                ///< the script uses an axis cp
+    bool has_recompute_layers = false;  ///< the script has an option for the number of recomputed layers
+    int64_t experts = 0;                ///< number of experts that the script splits over an axis ep; 0: none
     /// Mesh axes and options that the search varies; the others have their values in `start`.
     bool varies_mesh = true, varies_samples = true, varies_zero = true, varies_schedule = true, varies_sequence = true,
          varies_recompute = true, varies_mapping = true;
     /// Methods of context parallelism, each with an order of tokens, that the script has; fewer than two: not varied.
     std::vector<std::pair<std::string, std::string>> contexts;
+    /// What to recompute, by bytes freed; the first is nothing.
+    std::vector<Recomputation> recomputes = {{}, {"all", 0, 0, 0, 4.0 / 3}};
     int64_t microbatches = 0;  ///< number of micro-batches of every configuration; 0: Choice::samples determines it
     Choice start;
     double memory_limit = 0;  ///< max memory of any rank in bytes; 0: not checked
     StateBytes state;
     double flops = 0, rate = 0;  ///< `flops`: FLOPs of a step; `rate`: upper bound of a rank's FLOP/s
+    double bytes_s = 0;          ///< a rank's memory bandwidth
     double turns = 1;            ///< number of ranks that take turns on a processor: one computes while another waits
     double faster = 1.05;        ///< factor by which other kernels may be faster than the fastest seen so far
     double near = 1.08;          ///< meshes slower than the best by more than this factor are not refined
@@ -74,17 +92,31 @@ struct SearchSpace {
     /// Returns a configuration with the next larger ep, or the next smaller one, that divides experts and ranks;
     /// nullopt if there is none.
     std::optional<Choice> other_ep(const Choice& choice, bool larger) const;
-    /// Returns a configuration for each possible mesh; varied options have defaults (1 sample, ZeRO-1, 1f1b).
+    /// Returns a configuration for each possible mesh; varied options have defaults (1 sample, ZeRO-1, 1f1b). A mesh
+    /// that does not vary has, as far as they are valid, several: with more samples, without ZeRO, and as configured.
     std::vector<Choice> meshes() const;
-    /// Returns a configuration that needs less memory (a larger ep, recomputation, a higher ZeRO stage); nullopt if
-    /// there is none.
-    std::optional<Choice> smaller(const Choice& choice) const;
+    /// Returns the meshes with a number of ranks along dp that does not divide the batch.
+    std::vector<Choice> not_dividing() const;
+    /// Returns a configuration that needs less memory (a larger ep, recomputation, a higher ZeRO stage), by about
+    /// `over` bytes a rank if recomputation can; nullopt if there is none.
+    std::optional<Choice> smaller(const Choice& choice, double over = 0) const;
+    /// Estimates the bytes that a rank does not save because of recomputation.
+    double freed(const Choice& choice) const;
+    /// Returns the place of a configuration's recomputation in `recomputes`, or their number if it is not among them.
+    size_t recompute_place(const Choice& choice) const;
+    void set_recompute(Choice& choice, size_t place) const;
+    /// Min time of products with a configuration's recomputation, over that without.
+    double factor(const Choice& choice) const;
     /// Returns a configuration with the method of context parallelism after that of `choice`; nullopt if there is none.
     std::optional<Choice> other_context(const Choice& choice) const;
     /// Returns all configurations that differ from `choice` by one step in one option, grouped by option.
     std::vector<std::vector<Choice>> beside(const Choice& choice) const;
     /// Returns a configuration with the mesh of `mesh` and those options of `options` that are valid for the mesh.
     Choice like(const Choice& mesh, const Choice& options) const;
+
+private:
+    /// Returns all meshes, with the other options as in `start`.
+    std::vector<Choice> all_meshes() const;
 };
 
 /// Mean bytes of a model's state per rank. tp and pp split the whole state, ep that of experts; ZeRO also splits over

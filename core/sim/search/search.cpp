@@ -20,15 +20,13 @@ constexpr const char* too_slow =
 constexpr const char* no_need = "a smaller cp with the same tp and pp fits, or does not run either";
 constexpr const char* too_far = "their meshes stay far behind the fastest and were looked at no closer";
 
-double factor_of(const Choice& c) { return c.recompute == "all" ? 4.0 / 3 : 1; }
-
-enum Option : size_t { schedule, samples, recompute, zero, sequence, mapping, context, expert };
+enum Option : size_t { schedule, samples, recomputing, zero, sequence, mapping, context, expert };
 
 void take(Choice& c, size_t option, const Choice& from) {
     switch (option) {
         case schedule: c.schedule = from.schedule, c.chunks = from.chunks; break;
         case samples: c.samples = from.samples; break;
-        case recompute: c.recompute = from.recompute; break;
+        case recomputing: c.recompute = from.recompute, c.recompute_layers = from.recompute_layers; break;
         case zero: c.zero = from.zero; break;
         case sequence: c.sequence = from.sequence; break;
         case context: c.context = from.context, c.order = from.order; break;
@@ -62,7 +60,7 @@ double Search::stretch(const Choice& c) const { return std::max(space_.turns, 1 
 double Search::least_seconds(const Choice& c) const {
     const double rate = rate_ > 0 ? std::min(space_.rate, space_.faster * space_.turns * rate_) : space_.rate;
     if (rate <= 0) return 0;
-    return space_.flops * factor_of(c) / rate / static_cast<double>(space_.ranks) * stretch(c);
+    return space_.flops * space_.factor(c) / rate / static_cast<double>(space_.ranks) * stretch(c);
 }
 
 double Search::worst_kept() const {
@@ -116,27 +114,30 @@ std::string Search::why_left_out(const Choice& choice) const {
 }
 
 void Search::judge_round(const std::vector<Choice>& round) {
-    std::vector<Judged> all(round.size());
+    std::vector<std::optional<Judged>> all(round.size());  // nullopt: the search stopped before it was judged
     const Judged* best = best_.empty() ? nullptr : best_.front();
     auto judged_so_far = static_cast<int64_t>(known_.size());
     const auto done = [&](size_t place, Judged judged) {
         judged.choice = round[place];
         all[place] = std::move(judged);
-        if (all[place].fits() && (!best || all[place].step_s < best->step_s)) best = &all[place];
+        if (all[place]->fits() && (!best || all[place]->step_s < best->step_s)) best = &*all[place];
         if (progress_) progress_(++judged_so_far, left_, best);
     };
     judge_(round, done);
     const auto faster = [](const Judged* a, const Judged* b) {
         return std::tie(a->step_s, a->choice) < std::tie(b->step_s, b->choice);
     };
-    for (Judged& judged : all) {
+    for (std::optional<Judged>& one : all) {
+        if (!one) continue;
+        Judged& judged = *one;
         const Choice choice = judged.choice;
         if (judged.computing_s > 0)
-            rate_ = std::max(rate_,
-                             space_.flops * factor_of(choice) / judged.computing_s / static_cast<double>(space_.ranks));
+            rate_ = std::max(
+                rate_, space_.flops * space_.factor(choice) / judged.computing_s / static_cast<double>(space_.ranks));
         const Judged* kept = &known_.emplace(choice, std::move(judged)).first->second;
         if (kept->fits()) best_.insert(std::upper_bound(best_.begin(), best_.end(), kept, faster), kept);
     }
+    if (stop_ && stop_()) throw Stopped();
 }
 
 /// Judges those of the configurations, in rounds, that are not judged yet and may be among the best.
@@ -176,7 +177,7 @@ void Search::first_look() {
         } else if (space_.varies_zero && now.copies() > 1 && now.zero < 3 && large) {
             now.zero = now.pp > 1 ? now.zero + 1 : 3;
             waiting.push_front(now);
-        } else if (const auto less = space_.smaller(choice)) {
+        } else if (const auto less = space_.smaller(choice, over(choice))) {
             waiting.push_front(*less);
         }
     };
@@ -186,6 +187,7 @@ void Search::first_look() {
             const Choice c = waiting.front();
             if (!round.empty() && round.front().cp != c.cp) break;  // whether it is needless depends on the round
             waiting.pop_front();
+            if (known_.count(c) > 0 || std::ranges::find(round, c) != round.end()) continue;
             const bool slow = !best_.empty() && least_seconds(at_best(c)) > best_.front()->step_s;
             const std::string why = too_large(c) ? no_room : slow ? too_slow : needless(c) ? no_need : "";
             if (why.empty()) round.push_back(c);
@@ -209,7 +211,7 @@ void Search::first_look() {
 /// Returns steps to more samples or less recomputation that do not fit, each with an option that frees memory.
 std::vector<Choice> Search::with_room(const std::vector<std::vector<Choice>>& beside) const {
     std::vector<Choice> all;
-    for (const Option option : {samples, recompute})
+    for (const Option option : {samples, recomputing})
         for (const Choice& choice : beside[option]) {
             const auto known = known_.find(choice);
             const bool unfit = known == known_.end() ? too_large(choice) : !known->second.fits();
@@ -219,9 +221,49 @@ std::vector<Choice> Search::with_room(const std::vector<std::vector<Choice>>& be
                 ++all.back().zero;
                 if (choice.zero == 1) all.push_back(choice), all.back().zero = 3;
             }
-            if (const auto less = space_.smaller(choice); option == samples && less) all.push_back(*less);
+            if (const auto less = space_.smaller(choice, over(choice)); option == samples && less) all.push_back(*less);
         }
     return all;
+}
+
+double Search::over(const Choice& choice) const {
+    const auto known = known_.find(choice);
+    return known == known_.end() || known->second.memory_limit == 0 ? 0 : known->second.over();
+}
+
+/// Returns the configuration with as little recomputation as probably fits, if that is several steps less.
+std::optional<Choice> Search::with_less_recomputed(const Choice& choice) const {
+    const size_t place = space_.recompute_place(choice);
+    if (!space_.varies_recompute || place < 2 || place == space_.recomputes.size()) return std::nullopt;
+    for (size_t other = 0; other + 1 < place; ++other) {
+        Choice less = choice;
+        space_.set_recompute(less, other);
+        if (over(choice) + space_.freed(choice) - space_.freed(less) <= 0) return less;
+    }
+    return std::nullopt;
+}
+
+/// Judges meshes with the options of the best one, with its ZeRO stage and without ZeRO, and where these do not fit,
+/// with an option that frees memory.
+void Search::look_alike(const std::vector<Choice>& meshes) {
+    std::vector<Choice> all, less;
+    for (const Choice& mesh : meshes) {
+        all.push_back(space_.like(mesh, best_.front()->choice));
+        if (space_.varies_zero && all.back().zero > 0) all.push_back(all.back()), all.back().zero = 0;
+    }
+    look(all);
+    for (const Choice& choice : all) {
+        const auto known = known_.find(choice);
+        if (known == known_.end() || !known->second.why_not.empty() || known->second.fits()) continue;
+        if (const auto smaller = space_.smaller(choice, over(choice))) less.push_back(*smaller);
+    }
+    look(less);
+}
+
+Choice Search::fastest_of_mesh(const Choice& choice) const {
+    const auto mesh = [](const Choice& c) { return std::tuple(c.tp, c.pp, c.cp); };
+    const auto same = [&](const Judged* judged) { return mesh(judged->choice) == mesh(choice); };
+    return (*std::ranges::find_if(best_, same))->choice;
 }
 
 Choice Search::climb(Choice at) {
@@ -251,6 +293,7 @@ Choice Search::climb(Choice at) {
             ++improved;
         }
         std::vector<Choice> more = with_room(beside);
+        if (const auto less = with_less_recomputed(at)) more.push_back(*less);
         if (improved > 1 && space_.whole(together)) more.insert(more.begin(), together);
         look(more);
         looked.insert(looked.end(), more.begin(), more.end());
@@ -267,22 +310,25 @@ Choice Search::climb(Choice at) {
 Choice Search::at_best(const Choice& choice) const {
     Choice best = choice;
     if (space_.varies_schedule) best.schedule = "zbv";
-    if (space_.varies_recompute) best.recompute = "none";
+    if (space_.varies_recompute) space_.set_recompute(best, 0);
     return best;
 }
 
 /// Estimates the step time of a mesh with the best options, from that with the options judged.
 double Search::promise(const Judged& judged) const {
     const Choice least = at_best(judged.choice);
-    return judged.step_s * stretch(least) / stretch(judged.choice) * factor_of(least) / factor_of(judged.choice);
+    return judged.step_s * stretch(least) / stretch(judged.choice) * space_.factor(least) /
+           space_.factor(judged.choice);
 }
 
-/// Returns the fastest configuration of each mesh, ordered by promise().
+/// Returns the fastest configuration of each mesh, or of each number of samples on the only mesh, by promise().
 std::vector<Choice> Search::promising() const {
-    std::set<std::tuple<int64_t, int64_t, int64_t>> meshes;
+    std::set<std::tuple<int64_t, int64_t, int64_t, int64_t>> meshes;
     std::vector<const Judged*> first;
-    for (const Judged* judged : best_)
-        if (meshes.emplace(judged->choice.tp, judged->choice.pp, judged->choice.cp).second) first.push_back(judged);
+    for (const Judged* judged : best_) {
+        const Choice& c = judged->choice;
+        if (meshes.emplace(c.tp, c.pp, c.cp, space_.varies_mesh ? 0 : c.samples).second) first.push_back(judged);
+    }
     std::stable_sort(first.begin(), first.end(),
                      [&](const Judged* a, const Judged* b) { return promise(*a) < promise(*b); });
     std::vector<Choice> tops;
@@ -291,27 +337,41 @@ std::vector<Choice> Search::promising() const {
     return tops;
 }
 
-Found Search::run() {
+void Search::search() {
     first_look();
     std::vector<Choice> tops = promising();
     left_ = static_cast<int64_t>(tops.size());
     for (size_t i = 0; i < tops.size(); ++i) {
         --left_;
-        Choice& top = tops[i];
-        if (const Judged* alike = fitting(space_.like(top, best_.front()->choice));
-            alike && alike->step_s < known_.at(top).step_s)
-            top = alike->choice;
+        const Choice top = space_.varies_mesh ? fastest_of_mesh(tops[i]) : tops[i];
         if (promise(known_.at(top)) <= space_.near * best_.front()->step_s)
             climb(top);
         else
             left_out_[top] = too_far;
-        if (i > 0) continue;
-        std::vector<Choice> alike;
-        for (size_t other = 1; other < tops.size(); ++other)
-            alike.push_back(space_.like(tops[other], best_.front()->choice));
-        look(alike);
+        if (i == 0 && space_.varies_mesh) look_alike({tops.begin() + 1, tops.end()});
     }
+}
+
+/// Counts the meshes that do not divide the batch, which are not searched.
+void Search::say_not_dividing(Found& found) const {
+    const std::vector<Choice> meshes = space_.not_dividing();
+    if (meshes.empty()) return;
+    std::set<int64_t> sizes;
+    for (const Choice& mesh : meshes) sizes.insert(mesh.dp);
+    const int64_t one = *sizes.begin(), below = space_.batch / one * one;
+    found.left_out[fmt::format("{} sequences a step do not divide among {} ranks along dp ({}{} do for {})",
+                               space_.batch, fmt::join(sizes, ", "), below > 0 ? fmt::format("{} or ", below) : "",
+                               below + one, one)] = static_cast<int64_t>(meshes.size());
+}
+
+Found Search::run() {
     Found found;
+    try {
+        search();
+    } catch (const Stopped&) {
+        found.stopped = true;
+        found.left = left_;
+    }
     find_best(found);
     std::map<std::string, Refused> reasons;
     for (const auto& [choice, judged] : known_) {
@@ -324,6 +384,7 @@ Found Search::run() {
     found.compiled = static_cast<int64_t>(known_.size());
     for (const auto& [choice, reason] : left_out_)
         if (known_.count(choice) == 0 || reason == too_far) ++found.left_out[reason];
+    say_not_dividing(found);
     find_edges(found);
     return found;
 }

@@ -47,6 +47,8 @@ struct Found {
     int64_t compiled = 0;
     std::map<std::string, int64_t> left_out;  ///< number of configurations left out, by reason
     std::vector<std::string> edges;           ///< options of which the best value is at the border of the search space
+    bool stopped = false;                     ///< the search was stopped before its end; this is what it had found
+    int64_t left = 0;                         ///< if stopped: number of meshes that were still to be judged or refined
 
     int64_t pruned() const;
 };
@@ -57,24 +59,32 @@ struct Found {
 ///     1. every mesh with common options, made smaller until it fits (recomputation, a higher ZeRO stage)
 ///     2. from the fastest meshes: one step in each option, then all steps that helped together, until none helps
 ///
-/// A mesh near the best one also tries the best one's options, and continues only while it stays near it. Choices are
+/// The fastest ten meshes also try the best one's options, with and without ZeRO, and each is refined only if it is
+/// near the best one with its best options so far. Choices are
 /// left out without calling `judge` if their parameters' state or another ZeRO stage shows that they cannot fit, or if
 /// they could not be among the best (the tenth, or a quarter slower than the first) even with kernels a twentieth
 /// faster than any seen so far and no loss but the pipeline's bubble.
 class Search {
 public:
-    /// Judges `choices` in any order and passes each result to `done` with its index. Returns after the last one.
+    /// Judges `choices` in any order and passes each result to `done` with its index. Returns after the last one, or
+    /// earlier if the search is to stop.
     using Done = std::function<void(size_t place, Judged judged)>;
     using Judge = std::function<void(const std::vector<Choice>& choices, const Done& done)>;
     /// Called after each judged configuration, with the number of meshes left and the best configuration so far.
     using Progress = std::function<void(int64_t judged, int64_t left, const Judged* best)>;
 
-    Search(SearchSpace space, Judge judge, Progress progress = {})
-        : space_(std::move(space)), judge_(std::move(judge)), progress_(std::move(progress)) {}
+    /// Returns whether to stop; called after each round.
+    using Stop = std::function<bool()>;
+
+    Search(SearchSpace space, Judge judge, Progress progress = {}, Stop stop = {})
+        : space_(std::move(space)), judge_(std::move(judge)), progress_(std::move(progress)), stop_(std::move(stop)) {}
 
     Found run();
 
 private:
+    struct Stopped {};  ///< thrown when `stop_` returns true
+
+    void search();
     void first_look();
     Choice climb(Choice at);
     void look(const std::vector<Choice>& choices);
@@ -94,12 +104,18 @@ private:
     std::vector<Choice> promising() const;
     const Judged* fitting(const Choice& choice) const;
     std::vector<Choice> with_room(const std::vector<std::vector<Choice>>& beside) const;
+    double over(const Choice& choice) const;
+    std::optional<Choice> with_less_recomputed(const Choice& choice) const;
+    void look_alike(const std::vector<Choice>& meshes);
+    Choice fastest_of_mesh(const Choice& choice) const;
+    void say_not_dividing(Found& found) const;
     void find_best(Found& found) const;
     void find_edges(Found& found) const;
 
     SearchSpace space_;
     Judge judge_;
     Progress progress_;
+    Stop stop_;
     std::map<Choice, Judged> known_;
     std::vector<const Judged*> best_;
     std::map<Choice, std::string> left_out_;

@@ -1,7 +1,7 @@
 // Recomputation (Chen et al. 2016): the backward pass recomputes forward values instead of storing them: those of each
-// numbered block (h.0, h.1, ...), or of some scopes; of all ops, or of some kinds.
-// scripts/orrery/strategies/recompute.lua gives the same marks.
+// numbered block (h.0, h.1, ...), of some of these, or of given scopes; of all ops, or of some kinds.
 #include <algorithm>
+#include <string>
 
 #include "orrery/plugin.h"
 #include "orrery/strategy.h"
@@ -26,27 +26,46 @@ std::string block_of(const std::string& scope) {
 class Recompute : public Strategy {
 public:
     Recompute(Config& options, Origin origin)
-        : scopes_(options.texts("scopes")), kinds_(options.texts("kinds")), origin_(std::move(origin)) {
+        : scopes_(options.texts("scopes")),
+          kinds_(options.texts("kinds")),
+          layers_(options.integer("layers", 0)),
+          origin_(std::move(origin)) {
         if (origin_.who.empty()) origin_.who = "recompute";
     }
 
     void annotate(Program& program, const Mesh&) override {
         std::vector<std::string> scopes = scopes_;
-        for (const Op& op : program.ops) {
-            const std::string block = block_of(op.scope);
-            if (!scopes_.empty() || op.phase != Phase::forward || block.empty()) continue;
-            if (std::find(scopes.begin(), scopes.end(), block) == scopes.end()) scopes.push_back(block);
-        }
+        if (scopes.empty()) scopes = blocks(program, kinds_);
+        if (scopes.empty()) scopes = blocks(program, {});  // the pass names the kinds that no block has
         if (scopes.empty())
             throw Error(origin_,
                         "strategy recompute: the program has no numbered block (a scope such as h.0)\n  name what to "
                         "recompute in `scopes`");
-        for (const std::string& scope : scopes) program.recompute(scope, origin_, kinds_);
+        const auto all = static_cast<int64_t>(scopes.size());
+        if (layers_ < 0 || layers_ > all)
+            throw Error(origin_, "strategy recompute: layers = " + std::to_string(layers_) + ", but the program has " +
+                                     std::to_string(all) + " to recompute\n  give so many or fewer, or 0 for all");
+        for (int64_t i = 0; i < all; ++i)  // evenly spread, so that each pipeline stage recomputes its share
+            if (layers_ == 0 || i * layers_ % all < layers_)
+                program.recompute(scopes[static_cast<size_t>(i)], origin_, kinds_);
     }
 
 private:
+    /// The numbered blocks with a forward op of some kinds; of any kind, if `kinds` is empty.
+    static std::vector<std::string> blocks(const Program& program, const std::vector<std::string>& kinds) {
+        std::vector<std::string> found;
+        for (const Op& op : program.ops) {
+            const std::string block = block_of(op.scope);
+            if (op.phase != Phase::forward || block.empty()) continue;
+            if (!kinds.empty() && std::find(kinds.begin(), kinds.end(), op.kind) == kinds.end()) continue;
+            if (std::find(found.begin(), found.end(), block) == found.end()) found.push_back(block);
+        }
+        return found;
+    }
+
     std::vector<std::string> scopes_;
     std::vector<std::string> kinds_;
+    int64_t layers_;  ///< number of scopes to recompute; 0: all
     Origin origin_;
 };
 

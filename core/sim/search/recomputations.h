@@ -1,0 +1,29 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "orrery/program.h"
+#include "sim/search/choice.h"
+
+namespace orrery {
+
+/// What a search tries to recompute in the backward pass.
+struct Recomputations {
+    /// By bytes freed, beginning with nothing. Kinds of op are added one by one, those that free most for their time
+    /// first, as long as they free more for it than whole layers do; then come a quarter, half and three quarters of
+    /// the layers as far as they free more, and all of them.
+    std::vector<Recomputation> worth;
+    double saved = 0;                  ///< bytes that one sequence's forward pass saves without recomputation
+    double forward_s = 0;              ///< time of recomputing all layers for one sequence
+    std::vector<std::string> useless;  ///< kinds of op that free next to nothing, as others save the same memory
+};
+
+/// Finds what recomputation is worth its time, from a differentiated program with a batch of `sequences` on one device;
+/// its own recompute marks are ignored. `flops_s`, `bytes_s`: rates of a device. `layers`: whether a number of layers
+/// can be asked for.
+Recomputations recomputations(const Program& program, int64_t sequences, double flops_s, double bytes_s, bool layers);
+
+/// The candidates and the kinds that free next to nothing, as a line to print.
+std::string text_of(const Recomputations& found);
+
+}  // namespace orrery
