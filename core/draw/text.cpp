@@ -73,7 +73,8 @@ std::string letter_text(const Fragment& f) {
 
 int look_of(const Fragment& f) { return 2 * static_cast<int>(f.kind) + (f.chunk % 2 != 0); }
 
-/// Returns a row of columns that show the look with the largest share of their time; ".": idle time has it.
+/// Returns a row of columns that show the look with the largest share of their time; ".": idle time has it; "x": at
+/// least two looks have a tenth each.
 Row dense_row(const std::vector<Slot>& slots, int64_t makespan, size_t columns) {
     std::map<int, std::pair<std::string, Intervals>> looks;
     for (const Slot& slot : slots) {
@@ -87,9 +88,10 @@ Row dense_row(const std::vector<Slot>& slots, int64_t makespan, size_t columns) 
         const std::vector<double> share = shares(of.second, 0, static_cast<double>(makespan), columns);
         for (size_t i = 0; i < columns; ++i) {
             idle[i] -= share[i];
-            if (share[i] <= most[i]) continue;
-            most[i] = share[i];
-            row[i] = {of.first[0], look};
+            const bool several = std::min(share[i], most[i]) >= 0.1;
+            if (share[i] > most[i]) row[i] = {of.first[0], look};
+            if (several) row[i].letter = 'x';
+            most[i] = std::max(most[i], share[i]);
         }
     }
     for (size_t i = 0; i < columns; ++i)
@@ -151,7 +153,7 @@ std::string timeline_text(const Picture& picture, const TextStyle& style) {
     out += fmt::format("F forward, B backward{}, {}. idle{}\n", split ? " of inputs, W of weights" : "",
                        scale.numbers ? "number: micro-batch, "
                        : scale.each  ? "too narrow for numbers, "
-                                     : "a column shows the longest part of its time, ",
+                                     : "a column shows the longest part of its time, x: several in turn, ",
                        chunks_of(t) > 1 ? ", lower case: odd chunks" : "");
     return out + "time in " + picture.unit + "\n";
 }

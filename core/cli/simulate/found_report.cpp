@@ -221,11 +221,11 @@ std::string drawing_of(const FoundReport& report) {
                   report.facts,
                   {},
                   limit_of_all(found)};
-    made.facts.push_back(fmt::format("{} sequences a step; {}", count_text(report.space.batch), looked(found)));
     if (report.here) {
         made.memory_name = "mean memory of a rank";
         made.limit_name = "a rank's share of this host is";
     }
+    made.facts.push_back(fmt::format("{} sequences a step; {}", count_text(report.space.batch), looked(found)));
     if (!report.stopped.empty()) made.facts.push_back(stopped_text(report));
     for (const Judged& judged : found.all) {
         const auto place = std::find_if(found.best.begin(), found.best.end(),
