@@ -39,7 +39,8 @@ refused 'no cluster and no table of measured costs' --ranks 1,2 --simulate
 refused '--cluster' --ranks 1,2 --cluster "$clusters/h100.toml"
 refused '--measure and --cluster cannot be combined' --ranks 1,2 --simulate --measure --cluster "$clusters/h100.toml"
 # A size that does not fit, on the cluster or in memory, is named, and the others are simulated.
-scale 1 large --ranks 8,256 --simulate --cluster "$clusters/h100.toml" --set train.sequences_per_step=8 --target 0.000001
+scale 1 large --ranks 8,256 --simulate --cluster "$clusters/h100.toml" --set train.sequences_per_step=8 \
+    --target 0.000001
 [ "$(sizes large)" = "8 8;" ] && grep -q "^not simulated: 256 ranks: .*128 missing" large.txt ||
     { cat large.txt; fail "a size that the cluster lacks is not named"; }
 wide=(--simulate --cluster "$clusters/h100.toml" --set train.sequences_per_step=8 --set script.embed=24576

@@ -245,13 +245,14 @@ std::optional<Choice> Search::with_less_recomputed(const Choice& choice) const {
     return std::nullopt;
 }
 
-/// Judges meshes with the options of the best one, with its ZeRO stage and without ZeRO, and where these do not fit,
-/// with an option that frees memory.
+/// Judges configurations without ZeRO, and with the options of the best one, with its ZeRO stage and without ZeRO; and
+/// where these do not fit, with an option that frees memory.
 void Search::look_alike(const std::vector<Choice>& meshes) {
     std::vector<Choice> all, less;
     for (const Choice& mesh : meshes) {
         all.push_back(space_.like(mesh, best_.front()->choice));
         if (space_.varies_zero && all.back().zero > 0) all.push_back(all.back()), all.back().zero = 0;
+        if (space_.varies_zero && mesh.zero > 0) all.push_back(mesh), all.back().zero = 0;
     }
     look(all);
     for (const Choice& choice : all) {
