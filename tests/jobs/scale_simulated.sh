@@ -38,7 +38,17 @@ refused() {
 refused 'no cluster and no table of measured costs' --ranks 1,2 --simulate
 refused '--cluster' --ranks 1,2 --cluster "$clusters/h100.toml"
 refused '--measure and --cluster cannot be combined' --ranks 1,2 --simulate --measure --cluster "$clusters/h100.toml"
-refused '128 missing' --ranks 8,256 --simulate --cluster "$clusters/h100.toml" --set train.sequences_per_step=8
+# A size that does not fit, on the cluster or in memory, is named, and the others are simulated.
+scale 1 large --ranks 8,256 --simulate --cluster "$clusters/h100.toml" --set train.sequences_per_step=8 \
+    --target 0.000001
+[ "$(sizes large)" = "8 8;" ] && grep -q "^not simulated: 256 ranks: .*128 missing" large.txt ||
+    { cat large.txt; fail "a size that the cluster lacks is not named"; }
+wide=(--simulate --cluster "$clusters/h100.toml" --set train.sequences_per_step=8 --set script.embed=24576
+    --set script.heads=96 --target 0.000001)
+scale 0 fits --ranks 1,8,16 "${wide[@]}" --set script.zero=3
+[ "$(sizes fits)" = "8 64;16 128;" ] && grep -q "^not simulated: 1 rank: .*out of memory" fits.txt ||
+    { cat fits.txt; fail "a size out of memory is not named, or ends the others"; }
+refused 'no size can be simulated|1 rank: |2 ranks: ' --ranks 1,2 "${wide[@]}"
 for nodes in 0 -1 1000001 4611686018427387904 99999999999999999999; do
     refused "$nodes: expected a whole number from 1 to 1000000" --ranks 8 --simulate --cluster "$clusters/h100.toml" \
         --cluster-nodes $nodes

@@ -168,6 +168,22 @@ TEST_CASE("search: a mesh that is kept is searched as well as among others, and 
     CHECK(std::ranges::count(kept.meshes(), kept.start) == 1);
 }
 
+TEST_CASE("search: a mesh that is slow with one sample and ZeRO, and the fastest with neither, is refined") {
+    SearchSpace s;
+    s.ranks = 4;
+    s.batch = 16;
+    s.most_tp = 1;
+    s.most_pp = 4;
+    s.varies_recompute = s.varies_sequence = s.varies_mapping = false;
+    const auto judge = [](const Choice& c) {
+        Judged j;
+        j.step_s = c.pp == 4 ? 1.6 : c.pp == 2 ? 2 : 1 + (c.zero > 0 ? 0.5 : 0) + 1 / static_cast<double>(c.samples);
+        return j;
+    };
+    const Found found = Search(s, each(judge)).run();
+    CHECK(found.best.front().choice.text() == "pp=1 dp=4 tp=1 samples=4 zero=0");
+}
+
 TEST_CASE("search: what a stopped search has found is reported as such") {
     Formula formula;
     const SearchSpace s = space(128, 1536, formula);

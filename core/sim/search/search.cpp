@@ -14,6 +14,8 @@ namespace {
 constexpr size_t at_once = 8;
 /// If a step in an option slows a mesh by more than this factor, the mesh does not try the step with other options.
 constexpr double clearly = 1.02;
+/// Min time of a step with twice the samples per micro-batch, over that of the step, apart from the bubble.
+constexpr double least_of_twice = 0.6;
 
 constexpr const char* too_slow =
     "kernels at the best rate so far and the pipeline's bubble alone take longer than those told below";
@@ -243,13 +245,14 @@ std::optional<Choice> Search::with_less_recomputed(const Choice& choice) const {
     return std::nullopt;
 }
 
-/// Judges meshes with the options of the best one, with its ZeRO stage and without ZeRO, and where these do not fit,
-/// with an option that frees memory.
+/// Judges configurations without ZeRO, and with the options of the best one, with its ZeRO stage and without ZeRO; and
+/// where these do not fit, with an option that frees memory.
 void Search::look_alike(const std::vector<Choice>& meshes) {
     std::vector<Choice> all, less;
     for (const Choice& mesh : meshes) {
         all.push_back(space_.like(mesh, best_.front()->choice));
         if (space_.varies_zero && all.back().zero > 0) all.push_back(all.back()), all.back().zero = 0;
+        if (space_.varies_zero && mesh.zero > 0) all.push_back(mesh), all.back().zero = 0;
     }
     look(all);
     for (const Choice& choice : all) {
@@ -321,14 +324,20 @@ double Search::promise(const Judged& judged) const {
            space_.factor(judged.choice);
 }
 
-/// Returns the fastest configuration of each mesh, or of each number of samples on the only mesh, by promise().
-std::vector<Choice> Search::promising() const {
+/// Returns the fastest configuration of each mesh, or of each number of samples on the only mesh.
+std::vector<const Judged*> Search::fastest_of_meshes() const {
     std::set<std::tuple<int64_t, int64_t, int64_t, int64_t>> meshes;
     std::vector<const Judged*> first;
     for (const Judged* judged : best_) {
         const Choice& c = judged->choice;
         if (meshes.emplace(c.tp, c.pp, c.cp, space_.varies_mesh ? 0 : c.samples).second) first.push_back(judged);
     }
+    return first;
+}
+
+/// Returns the fastest configurations of some meshes, ordered by promise().
+std::vector<Choice> Search::promising() const {
+    std::vector<const Judged*> first = fastest_of_meshes();
     std::stable_sort(first.begin(), first.end(),
                      [&](const Judged* a, const Judged* b) { return promise(*a) < promise(*b); });
     std::vector<Choice> tops;
@@ -337,8 +346,26 @@ std::vector<Choice> Search::promising() const {
     return tops;
 }
 
+/// Judges twice the samples on each mesh for as long as that is faster, if it could come near the best.
+void Search::more_samples() {
+    std::set<Choice> tried;
+    for (std::vector<Choice> round; space_.varies_samples && space_.varies_mesh; round.clear()) {
+        for (const Judged* judged : fastest_of_meshes()) {
+            Choice more = judged->choice;
+            more.samples *= 2;
+            const double least = judged->step_s * least_of_twice * stretch(more) / stretch(judged->choice);
+            if (more.samples > most_samples || !space_.whole(more) || least > space_.near * best_.front()->step_s)
+                continue;
+            if (tried.insert(more).second) round.push_back(more);
+        }
+        if (round.empty()) return;
+        look(round);
+    }
+}
+
 void Search::search() {
     first_look();
+    more_samples();
     std::vector<Choice> tops = promising();
     left_ = static_cast<int64_t>(tops.size());
     for (size_t i = 0; i < tops.size(); ++i) {
@@ -350,6 +377,7 @@ void Search::search() {
             left_out_[top] = too_far;
         if (i == 0 && space_.varies_mesh) look_alike({tops.begin() + 1, tops.end()});
     }
+    if (!best_.empty()) climb(best_.front()->choice);  // also steps that were slower with other options
 }
 
 /// Counts the meshes that do not divide the batch, which are not searched.

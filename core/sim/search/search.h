@@ -56,7 +56,8 @@ struct Found {
 /// Searches for the fastest choices in rounds; the choices of a round are judged concurrently. A round depends only on
 /// earlier rounds, so the number of threads does not affect the result.
 ///
-///     1. every mesh with common options, made smaller until it fits (recomputation, a higher ZeRO stage)
+///     1. every mesh with common options, made smaller until it fits (recomputation, a higher ZeRO stage), and with
+///        more samples in a micro-batch
 ///     2. from the fastest meshes: one step in each option, then all steps that helped together, until none helps
 ///
 /// The fastest ten meshes also try the best one's options, with and without ZeRO, and each is refined only if it is
@@ -101,7 +102,9 @@ private:
     double worst_kept() const;
     Choice at_best(const Choice& choice) const;
     double promise(const Judged& judged) const;
+    std::vector<const Judged*> fastest_of_meshes() const;
     std::vector<Choice> promising() const;
+    void more_samples();
     const Judged* fitting(const Choice& choice) const;
     std::vector<Choice> with_room(const std::vector<std::vector<Choice>>& beside) const;
     double over(const Choice& choice) const;
