@@ -60,9 +60,9 @@ local declared = {
                   list_of = { "cp", "dp", "ep", "pp", "tp" } },
   sequence = { false, "mesh axis tp: split what lies between the blocks over the sequence" },
   recompute = { "none", "made again in the backward pass: none, all of a block, or kinds of op as in attention,gelu" },
-  recompute_layers = { 0, "with recompute: so many layers alone, evenly spread over all; 0: every layer" },
+  recompute_layers = { 0, "with recompute: number of layers to recompute, spread evenly; 0: all" },
   zero     = { 0, "mesh axes dp, ep, cp: 1, 2 or 3 also splits optimizer states, gradients, params" },
-  replicate = { "rep", "mesh axis that splits the batch, too, and repeats what zero splits over dp, ep, cp (HSDP)" },
+  replicate = { "rep", "mesh axis that splits the batch and holds copies of what zero splits over dp, ep, cp (HSDP)" },
   reduce   = { "f32", "mesh axes dp, ep, cp: type in which gradients are sent: f32, or bf16 in half the bytes" },
 }
 local opt = o.options(declared)

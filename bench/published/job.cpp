@@ -69,8 +69,7 @@ std::string toml_of(const Job& job) {
         job.kv_heads, row.mlp, job.vocab, words.activation, words.norm, words.positions, words.bias, words.tied,
         job.chunks > 1 ? "interleaved" : "1f1b", job.chunks,
         row.layers % (row.pp * job.chunks) == 0 ? row.pp * job.chunks : 0, words.sequence,
-        !words.software.gathers_again, words.zero,
-        hybrid ? "rep" : "", bucket_mib(words), job.recompute,
+        !words.software.gathers_again, words.zero, hybrid ? "rep" : "", bucket_mib(words), job.recompute,
         (row.cp > 1 ? "order = \"zigzag\"\n" : "") + stage_blocks(job) + experts_of(job));
 }
 

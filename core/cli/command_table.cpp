@@ -222,14 +222,13 @@ std::vector<Flag> place_flags(SimulateCommand& simulate) {
         Flag("--imbalance", &simulate.imbalance,
              "what if experts of the busiest rank had so many times the mean load; if left out, all slots are full",
              number(1, 1e6)),
-        Flag(
-            "--table", &simulate.tables,
-            "measured costs of this machine, as calibrate or a run writes, or with --cluster of its accelerator, whose "
-            "kernels then take as long; may repeat",
-            file_name(), {.one_each = true}),
+        Flag("--table", &simulate.tables,
+             "cost table of this machine, written by calibrate or a run; with --cluster, of one of its accelerators: "
+             "kernels take the measured times; may repeat",
+             file_name(), {.one_each = true}),
         Flag("--tokens", &simulate.tokens,
-             "tokens of a whole training, as 15e12: says its days, and its price where the cluster's file has "
-             "price_per_hour",
+             "predict steps and days of training on so many tokens, as in 15e12, and the price if the cluster's file "
+             "has price_per_hour",
              number(1, 1e18)),
         Flag("--link-gbit", &simulate.link_gbit, "what if each rank had a link of so many Gbit/s each way",
              number(1e-6, 1e6), {.excludes = "--cluster"}),
@@ -281,10 +280,9 @@ Command plan(ScriptCommand& script, PlanCommand& plan) {
              "the largest ep that is searched, of sizes that divide the experts; all experts, if left out", some),
         Flag("--jobs", &plan.jobs, "choices that are looked at at the same time; one a processor if left out",
              in_range(1, 1024)),
-        Flag(
-            "--seconds", &plan.seconds,
-            "end the search after so long and print what it found; a signal (Ctrl-C) does, too; else it ends by itself",
-            number(0.001, 1e9)),
+        Flag("--seconds", &plan.seconds,
+             "stop the search after so many seconds and print what it found; Ctrl-C (SIGINT) and SIGTERM also do this",
+             number(0.001, 1e9)),
         Flag("-o,--out", &plan.simulate.out, "draw time against memory of all choices to this .svg file", file_name()),
         Flag("--keep", &plan.keep,
              "stays as configured: mesh, samples, zero, schedule, sequence, recompute, mapping, context",

@@ -393,10 +393,10 @@ size_t remarks(const Compiled& compiled) {
     return program.remarks().size() + program.ignored().size();
 }
 
-/// ", 0.0341 with masked attention"; "" where nothing is masked.
+/// ", 0.0341 counting masked pairs"; "" where nothing is masked.
 std::string full_flops_text(const Compiled& compiled) {
     if (compiled.full_flops_per_step == compiled.flops_per_step) return "";
-    return fmt::format(", {:.3g} with masked attention", compiled.full_flops_per_step / 1e12);
+    return fmt::format(", {:.3g} counting masked pairs", compiled.full_flops_per_step / 1e12);
 }
 
 }  // namespace

@@ -99,8 +99,8 @@ void draw_peaks(Page& page, int64_t top) {
     page.canvas.text(margin, page.y + height / 2, "peaks of all", "name");
     const auto [least, most] = std::ranges::minmax(all, {}, &MemoryCurve::peak);
     page.canvas.text(page.left, floor + 14,
-                     fmt::format("from {} to {}: {} to {}", all.front().ranks, all.back().ranks, bytes_text(least.peak),
-                                 bytes_text(most.peak)),
+                     fmt::format("one column per class of ranks, from {} to {}; peaks from {} to {}", all.front().ranks,
+                                 all.back().ranks, bytes_text(least.peak), bytes_text(most.peak)),
                      "small");
     page.y = floor + 30;
 }
@@ -123,7 +123,7 @@ void draw_memory(Page& page) {
     page.canvas.heading(margin, page.y, "Memory of a rank: bytes alive at each instruction");
     if (curves.size() < page.picture.memory.size())
         page.canvas.text(margin, page.y += 17,
-                         fmt::format("{} of {} kinds of rank, the fullest among them; the peaks of all are below",
+                         fmt::format("{} of {} classes of ranks, the fullest among them; peaks of all are below",
                                      curves.size(), page.picture.memory.size()),
                          "small");
     page.y += 10;

@@ -322,7 +322,7 @@ void draw_enlarged(Page& page, double number_size) {
     draw_section(
         inner, "Enlarged",
         {fmt::format("two fragments in the middle of the step, on pipeline rank {}, which has the longest exposed "
-                     "communication; shares are of this time",
+                     "communication; percentages are of the time shown here",
                      rank)},
         rows);
     page.canvas = std::move(inner.canvas);

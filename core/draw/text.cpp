@@ -153,7 +153,7 @@ std::string timeline_text(const Picture& picture, const TextStyle& style) {
     out += fmt::format("F forward, B backward{}, {}. idle{}\n", split ? " of inputs, W of weights" : "",
                        scale.numbers ? "number: micro-batch, "
                        : scale.each  ? "too narrow for numbers, "
-                                     : "a column shows the longest part of its time, x: several in turn, ",
+                                     : "a column shows what takes the largest part of its time, x: several in turn, ",
                        chunks_of(t) > 1 ? ", lower case: odd chunks" : "");
     return out + "time in " + picture.unit + "\n";
 }
@@ -184,7 +184,7 @@ std::string memory_text(const Picture& picture, const TextStyle& style) {
     const double to = static_cast<double>(picture.timeline.makespan) + picture.lead;
     std::string out = "Memory of a rank: bytes alive over one step\n";
     if (curves.size() < picture.memory.size())
-        out += fmt::format("{} of {} kinds of rank, the fullest among them\n", curves.size(), picture.memory.size());
+        out += fmt::format("{} of {} classes of ranks, the fullest among them\n", curves.size(), picture.memory.size());
     for (const MemoryCurve* chosen : curves) {
         const MemoryCurve& curve = *chosen;
         const auto points = columns_of(curve, -picture.lead, to, columns);

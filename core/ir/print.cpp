@@ -150,7 +150,10 @@ private:
 
     void mark(const Mark& mark) {
         note(fmt::format("{} %{} {} {}{}{}", mark.what == Mark::What::store ? "store" : "use", mark.value,
-                         word(mark.axis), mark.placement.text(), mark.keep == Keep::fragment ? " fragment" : mark.keep == Keep::part ? " part" : "",
+                         word(mark.axis), mark.placement.text(),
+                         mark.keep == Keep::fragment ? " fragment"
+                         : mark.keep == Keep::part   ? " part"
+                                                     : "",
                          mark.optional ? " optional" : ""),
              mark.origin);
     }

@@ -15,7 +15,7 @@ struct Candidate {
     std::vector<const Layout*> held;    ///< layouts in which the input exists already
     /// True: a strategy placed the input with a mark, or it lists rows that the op picks. It is moved as a last resort.
     bool pinned = false;
-    bool free = false;    ///< true: the input costs nothing in any layout (a constant, random numbers)
+    bool free = false;          ///< true: the input costs nothing in any layout (a constant, random numbers)
     std::vector<AxisId> parts;  ///< axes over which gathering the input costs nothing (Keep::part)
 };
 

@@ -56,9 +56,10 @@ private:
                                     describe(program_, mark.value), mark.placement.text(), mark.axis, mesh_.size(*axis),
                                     pipeline.origin.text()));
         if (mark.keep == Keep::part && mark.placement.kind != Kind::replicate)
-            throw Error(mark.origin, fmt::format("cannot mark the use of {} {} over {} with keep = \"part\": it keeps parts "
-                                                 "of what ops read whole; mark it R",
-                                                 describe(program_, mark.value), mark.placement.text(), mark.axis));
+            throw Error(mark.origin,
+                        fmt::format("cannot mark the use of {} {} over {} with keep = \"part\": this value of keep is "
+                                    "only for the placement R\n  mark it R, or leave keep = \"part\" out",
+                                    describe(program_, mark.value), mark.placement.text(), mark.axis));
         const bool at_rest = value.role != Role::temporary;
         if (mark.placement.kind == Kind::partial && at_rest)
             throw Error(mark.origin,

@@ -30,7 +30,8 @@ Marks collect_marks(const Program& program, const Mesh& mesh);
 Layout with_targets(Layout layout, const std::vector<Target>& targets);
 
 /// Returns the layout in which ops should read a value: its stored layout `lies`, changed by its `use` marks except
-/// those of Keep::part. When a dim is then not divisible, axes that no mark of the value names are removed from it, innermost first.
+/// those of Keep::part. When a dim is then not divisible, axes that no mark of the value names are removed from it,
+/// innermost first.
 Layout with_uses(const Layout& lies, const Shape& shape, const std::vector<Target>& uses,
                  const std::vector<Target>& stores, const Mesh& mesh);
 

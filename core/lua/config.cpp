@@ -155,13 +155,13 @@ void check_valid(lua_State* L, Config& script, const Host::Option& option) {
     fail(L, text);
 }
 
-/// Throws Error if the option is not a list, as "a,b", of some of the valid names.
+/// Throws Error if a name in the option's list ("a,b") is not one of the valid names.
 void check_list(lua_State* L, Config& script, const Host::Option& option, const std::vector<std::string>& valid) {
     for (const std::string& piece : split(option.value, ',')) {
         const std::string name(trim(piece));
         if (valid.empty() || std::ranges::find(valid, name) != valid.end()) continue;
-        const std::string text = fmt::format("script.{} = {}: it cannot hold {}{}", option.key, option.value,
-                                             quote(name), choices("it can hold", name, valid));
+        const std::string text = fmt::format("script.{} = {}: {} is not one of the valid names{}", option.key,
+                                             option.value, quote(name), choices("valid names", name, valid));
         if (script.has(option.key)) throw Error(script.where(option.key), text);
         fail(L, text);
     }

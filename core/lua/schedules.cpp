@@ -114,7 +114,7 @@ Chunks push_function(lua_State* L, const std::string& name, const Origin& origin
         throw Error(
             {"schedule " + name, state.file_of(module), 0, 0},
             fmt::format("returns {}, expected a function (p, m, v), or {{ chunks = 2, order = function }} for a "
-                        "fixed number of chunks, or {{ min_chunks = 2, order = function }}",
+                        "fixed number of chunks, or {{ min_chunks = 2, order = function }} for a minimum",
                         what));
     };
     if (!lua_istable(L, -1)) refuse(type_text(L, -1));

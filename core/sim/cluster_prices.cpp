@@ -91,7 +91,7 @@ std::vector<std::string> ClusterPrices::sources() const {
     if (!measured_) return {};
     std::vector<std::string> lines = {measured_->sources()};
     if (!by_formula_.empty())
-        lines.push_back(fmt::format("not in the table, by the accelerator's rates: {}",
+        lines.push_back(fmt::format("ops without a row in the table, estimated from the accelerator's rates: {}",
                                     join_few({by_formula_.begin(), by_formula_.end()}, 8)));
     return lines;
 }

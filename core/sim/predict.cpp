@@ -146,7 +146,7 @@ std::string text(const Prediction& p, const std::string& title) {
         out += fmt::format("{} tokens/s a rank   ", count_text(std::llround(p.tokens_per_s_rank)));
     out += fmt::format("MFU {} of {:.0f} TFLOP/s ({}{}){}\n", percent(p.mfu), p.rate / 1e12, p.rate_of,
                        p.several_kinds ? ", on average" : "",
-                       p.mfu_full > p.mfu ? fmt::format(", {} with masked attention", percent(p.mfu_full)) : "");
+                       p.mfu_full > p.mfu ? fmt::format(", {} counting masked pairs", percent(p.mfu_full)) : "");
     if (p.spread.rows > 0)
         out +=
             fmt::format("            {} to {}: p10 to p90 by the errors on {}, predicted by fits without them\n",

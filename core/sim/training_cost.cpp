@@ -27,7 +27,7 @@ std::string text(const TrainingTerms& terms, double step_s) {
     std::string out = fmt::format("{} tokens: {} steps, {:.4g} days", short_text(terms.tokens),
                                   count_text(std::llround(cost.steps)), cost.days);
     out += terms.goodput ? fmt::format(" with goodput {:.1f} %", 100 * *terms.goodput) : " without failures";
-    if (cost.price > 0) out += fmt::format(", price {:.4g}", cost.price);
+    if (cost.price > 0) out += fmt::format(", price {} in the unit of price_per_hour", short_text(cost.price));
     return out;
 }
 

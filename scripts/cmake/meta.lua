@@ -158,8 +158,8 @@ function Value:dropout(p, places) end
 function Value:store(marks) end
 
 --- Strategies: how ops read a value, such as a param. p:use { dp = R, keep = "fragment" }.
---- keep: how long a gathered copy lives, the "step" or one phase of a stage ("fragment"). "part": as "fragment", but ops
---- read the value as it is stored, and gather it only where they would have to move another operand instead.
+--- keep: how long a gathered copy is saved: the "step", or one phase of a stage ("fragment"). "part": as "fragment",
+--- but ops read the value as it is stored, and gather it only where they would have to move another operand instead.
 ---@param marks table<string, Placement | string | boolean>
 ---@return Value
 function Value:use(marks) end

@@ -143,7 +143,7 @@ function published.read(folder, options)
     if config.all[key] == nil then
       local keys = {}
       for known in pairs(config.all) do keys[#keys + 1] = known end
-      native.fail(("unread: %s/config.json has no key %s%s"):format(folder, key,
+      native.fail(("script.unread: %s/config.json has no key %s%s"):format(folder, key,
         native.choices("its keys", key, keys)))
     end
     config:take(key)

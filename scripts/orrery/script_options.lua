@@ -19,8 +19,8 @@ function script_options.stages(opt, mesh)
         :format(opt.stages, word), 2)
   end
   if #counts > 0 and (mesh.pp or 1) == 1 then
-    error(("script.stages = %s: the mesh has one rank on pp, which has all layers\n  set mesh.pp, or leave it out")
-      :format(opt.stages), 2)
+    error(("script.stages = %s: the mesh has one rank on pp, which has all layers\n  set mesh.pp, or leave "
+      .. "script.stages out"):format(opt.stages), 2)
   end
   return counts
 end

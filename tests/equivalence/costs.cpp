@@ -381,8 +381,9 @@ int64_t model_state(const Plan& plan) {
     int64_t bytes = 0;
     for (const Buffer& b : c.buffers) {
         const bool alive = b.first <= between && b.last > between;
-        const bool counts = b.arena == Arena::persistent ? b.use == BufferUse::param || b.use == BufferUse::state
-                                                         : alive && (b.use == BufferUse::gradient || low_copy(plan, b.value));
+        const bool counts = b.arena == Arena::persistent
+                                ? b.use == BufferUse::param || b.use == BufferUse::state
+                                : alive && (b.use == BufferUse::gradient || low_copy(plan, b.value));
         if (counts) bytes += b.bytes;
     }
     return bytes;

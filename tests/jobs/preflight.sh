@@ -40,7 +40,7 @@ grep -q "^1 rank on 1 node: " one.txt &&
     { cat one.txt; fail "a rank alone"; }
 preflight 0 text --transport shm --slow 0.01
 for words in "^2 ranks on 1 node: " "^links inside nodes " "^0 - 1 " "^all_reduce  *2 of a node " \
-    "^fit, compared with each other only: no expected figures; give "
+    "^fit, but ranks were only compared with each other: no expected figures; give "
 do
     grep -q "$words" text.txt || { cat text.txt; fail "no '$words' in the tables"; }
 done

@@ -48,7 +48,7 @@ wide=(--simulate --cluster "$clusters/h100.toml" --set train.sequences_per_step=
 scale 0 fits --ranks 1,8,16 "${wide[@]}" --set script.zero=3
 [ "$(sizes fits)" = "8 64;16 128;" ] && grep -q "^not simulated: 1 rank: .*out of memory" fits.txt ||
     { cat fits.txt; fail "a size out of memory is not named, or ends the others"; }
-refused 'no size can be simulated|1 rank: |2 ranks: ' --ranks 1,2 "${wide[@]}"
+refused 'none of the sizes can be simulated|1 rank: |2 ranks: ' --ranks 1,2 "${wide[@]}"
 for nodes in 0 -1 1000001 4611686018427387904 99999999999999999999; do
     refused "$nodes: expected a whole number from 1 to 1000000" --ranks 8 --simulate --cluster "$clusters/h100.toml" \
         --cluster-nodes $nodes

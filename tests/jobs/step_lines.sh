@@ -23,7 +23,7 @@ sane=$(awk '{
     split("7 20 1000 1 1e9 1000 4 1e11 1e10 300 896 28 1 1 1", high)
     split("step loss grad_norm lr tok/s TFLOP/s MFU memory time seconds tokens samples data messages waiting", name)
     for (i = 1; i <= 15; ++i) if ($i < low[i] || $i > high[i]) print name[i] " is " $i
-    if (!($17 > $7 && $17 < 2 * $7)) print "MFU is " $7 ", with masked attention " $17
+    if (!($17 > $7 && $17 < 2 * $7)) print "MFU is " $7 ", counting masked pairs " $17
     if ($13 + $14 + $15 > 1) print "shares add up to " $13 + $14 + $15
     speed = 128 / $10 / $5
     if (speed < 0.999 || speed > 1.001) print "128 tokens in " $10 " s are not " $5 " tok/s"

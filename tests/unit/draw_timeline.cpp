@@ -113,7 +113,7 @@ TEST_CASE("draw: many pipeline ranks are thin rows and some of them have lanes, 
     CHECK_THAT(some, Contains("4 of 64 pipeline ranks, evenly chosen") && !Contains("64 of 64"));
     CHECK_THAT(some, Contains("exposed on all: pp 0.0 %, dp 5.0 %, pp+tp 11.2 %"));
     CHECK_THAT(some, Contains(">stage 0<") && Contains(">stage 63<"));
-    CHECK_THAT(some, Contains("8 of 64 kinds of rank, the fullest among them") && Contains("ranks 25600..26623"));
+    CHECK_THAT(some, Contains("8 of 64 classes of ranks, the fullest among them") && Contains("ranks 25600..26623"));
     const std::string most = draw_svg(simulated(hand_1f1b(512, 1024)));
     CHECK(count(most, "<rect class=\"idle\"") == 1 + 64 + 4 + 1);
     CHECK_THAT(most, Contains("64 of 512 pipeline ranks, evenly chosen"));
@@ -121,7 +121,7 @@ TEST_CASE("draw: many pipeline ranks are thin rows and some of them have lanes, 
     CHECK_THAT(most, Contains("height in a lane: its share of the time"));
     CHECK_THAT(most, Contains(">stage 511<"));
     const std::string text = draw_text(picture(hand_1f1b(512, 1024)), {100, false});
-    CHECK_THAT(text, Contains("32 of 512 pipeline ranks, evenly chosen") && Contains("the longest part of its time"));
+    CHECK_THAT(text, Contains("32 of 512 pipeline ranks, evenly chosen") && Contains("the largest part of its time"));
     CHECK_THAT(text, Contains("FFFF....") && Contains("..xxxx") && Contains("xBBBB"));
 }
 

@@ -231,8 +231,7 @@ TEST_CASE("use R, keep = part: kept split, gathered once in each pass by all rea
     }
     Model m = block(4, 4, 2, 4, 12, false);
     m.program.use(*m.program.find("residual1"), "tp", S(1), {"test", "strategy.lua", 3, 0}, Keep::part);
-    CHECK_THROWS_WITH(distribute(m.program, mesh), Catch::Contains("keep = \"part\": it keeps parts of what ops read "
-                                                                   "whole; mark it R"));
+    CHECK_THROWS_WITH(distribute(m.program, mesh), Catch::Contains("is only for the placement R\n  mark it R"));
 }
 
 TEST_CASE("store S, use R: gathered before the first use, gradients scattered, states stay split") {

@@ -168,13 +168,13 @@ TEST_CASE("local costs: rows that differ widely between repetitions are noted") 
     table.kernels[1].time.spread = 1.75;
     table.wires[0].time.spread = 1;
     CHECK(spread_note(table) ==
-          "2 of 3 rows differ between repetitions by their median and more (quartiles; the worst: gelu f32[16,64] -> "
-          "f32[16,64], 1.8 times), so that predictions from them are rough: measure again while nothing else runs, "
-          "orrery calibrate");
+          "2 of 3 rows vary widely between repetitions: their quartiles are a median or more apart (worst: gelu "
+          "f32[16,64] -> f32[16,64], 1.8 medians); predictions from them are rough: run orrery calibrate again while "
+          "nothing else runs");
     CHECK(spread_note(plain_costs(table)) == spread_note(table));
     table.kernels[1].time.spread = 0.5;
     table.wires[0].time.spread = 2;
-    CHECK(spread_note(table).find("1 of 3 rows differ") == 0);
-    CHECK(spread_note(table).find("the worst: message over shm, 64 B, 2.0 times") != std::string::npos);
+    CHECK(spread_note(table).find("1 of 3 rows vary") == 0);
+    CHECK(spread_note(table).find("worst: message over shm, 64 B, 2.0 medians") != std::string::npos);
     CHECK(spread_note(run(2)) == "");
 }

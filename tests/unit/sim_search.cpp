@@ -215,8 +215,9 @@ TEST_CASE("search: a batch that the ranks along dp do not divide is named with o
     const Found found = Search(s, each(judge)).run();
     CHECK(found.best.empty());
     REQUIRE(found.left_out.size() == 1);
-    CHECK(found.left_out.begin()->first ==
-          "256 sequences a step do not divide among 7 ranks along dp (252 or 259 do for 7)");
+    CHECK(
+        found.left_out.begin()->first ==
+        "256 sequences per step are not divisible by dp = 7 (for dp = 7: set train.sequences_per_step to 252 or 259)");
     s.batch = 259;
     CHECK(Search(s, each(judge)).run().left_out.empty());
 }

@@ -225,13 +225,14 @@ std::string compared_with(const PreflightReport& report) {
     return report.figures.ranks.size() > 1 ? "other ranks" : "nothing";
 }
 
-/// "fit", and how much that says where no figure was expected; or "not fit: 2 findings".
+/// The verdict and what it is based on: "fit", "fit, but ranks were only compared ...", "not fit: 2 findings".
 std::string verdict_text(const PreflightReport& report) {
     if (!report.fit()) return "not fit: " + plural(static_cast<int64_t>(report.findings.size()), "finding");
     const std::string with = compared_with(report);
     if (with == "expected figures") return "fit";
     const std::string remedy = "no expected figures; give --cluster FILE or --expect KEY=NUMBER";
-    return (with == "nothing" ? "nothing was compared: one rank and " : "fit, compared with each other only: ") +
+    return (with == "nothing" ? "nothing was compared: one rank and "
+                              : "fit, but ranks were only compared with each other: ") +
            remedy;
 }
 

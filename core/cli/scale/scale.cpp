@@ -259,7 +259,7 @@ void run_all(const ScriptCommand& script, const ScaleCommand& command, const std
         }
     }
     if (command.simulate && simulated.empty())
-        throw Error(fmt::format("scale: no size can be simulated\n{}", join(report.left_out, "\n")));
+        throw Error(fmt::format("scale: none of the sizes can be simulated\n  {}", join(report.left_out, "\n  ")));
     report.largest_left_out = command.simulate && !predicted.back();
     if (!simulated.empty()) report.notes = simulated.front().notes;
     report.runs = signals ? measured_runs(script, command, sizes, *signals) : simulated;
@@ -292,6 +292,7 @@ int scale_command(const ScriptCommand& script, const ScaleCommand& command) {
     }
     std::fputs(scale_text(report).c_str(), stdout);
     for (const std::string& size : report.left_out) std::printf("not simulated: %s\n", size.c_str());
+    if (report.largest_left_out) std::printf("the largest size was not simulated: the target counts as missed\n");
     for (const std::string& note : report.notes) std::printf("%s\n", note.c_str());
     if (!command.out.empty()) write_result(command.out, scale_svg(report));
     return report.reaches_target() ? 0 : 1;

@@ -153,8 +153,9 @@ std::string text_of(const std::optional<ExpertLoads>& loads, const SimulateComma
 std::optional<MeasuredKernels> measured_kernels(const Cluster& cluster, const SimulateCommand& command) {
     if (command.tables.empty()) return std::nullopt;
     if (command.software != "orrery")
-        throw Error(fmt::format("--table and --software {}: the tables have kernels of orrery\n  leave one of them out",
-                                command.software),
+        throw Error(fmt::format("--table with --software {}: a table has times of orrery's own kernels, not of {}\n"
+                                "  leave --table or --software out",
+                                command.software, command.software),
                     Fault::usage);
     MeasuredKernels made;
     std::vector<CostTable> plain;
@@ -164,14 +165,15 @@ std::optional<MeasuredKernels> measured_kernels(const Cluster& cluster, const Si
         for (const NodeKind& kind : cluster.kinds)
             (measured_on(table, kind.accelerator.name) ? matching : others).push_back(kind.accelerator.name);
         if (matching.empty())
-            throw Error(fmt::format("--table {}: it was measured on {}, and {} has {}\n  measure an accelerator of the "
-                                    "cluster (orrery calibrate), name it in [accelerator.NAME] as its maker does, or "
-                                    "leave --table out",
+            throw Error(fmt::format("--table {}: measured on {}, but the cluster {} has {}\n  use a table that orrery "
+                                    "calibrate measured on one of these, rename [accelerator.NAME] so that all its "
+                                    "parts are words of the measured device's name, or leave --table out",
                                     file, measured_on(table), cluster.name, join(others, ", ")),
                         Fault::usage);
-        made.notes.push_back(
-            fmt::format("times of kernels on {} are those of {}, {}", join(matching, ", "), file, measured_on(table)));
-        if (!others.empty()) made.notes.push_back(fmt::format("kernels on {} by formulas", join(others, ", ")));
+        made.notes.push_back(fmt::format("kernel times on {} are measured, from {} ({})", join(matching, ", "), file,
+                                         measured_on(table)));
+        if (!others.empty())
+            made.notes.push_back(fmt::format("kernel times on {} are estimated by formulas", join(others, ", ")));
         if (const std::string wide = spread_note(table); !wide.empty())
             made.notes.push_back(fmt::format("{}: {}", file, wide));
     }

@@ -171,7 +171,8 @@ std::string text_of(const FoundReport& report) {
     text += header(report);
     for (const Judged& judged : found.best) text += row(judged, report);
     if (report.training.tokens > 0)
-        text += fmt::format("training by the first: {}\n", orrery::text(report.training, found.best.front().step_s));
+        text += fmt::format("training with the fastest choice: {}\n",
+                            orrery::text(report.training, found.best.front().step_s));
     for (const std::string& source : found.best.front().sources)
         text += fmt::format("times of the first: {}\n", source);
     if (report.tp_chunks > 0)
@@ -246,7 +247,8 @@ std::string refusal(const FoundReport& report) {
                                           [](const Refused& one) { return one.closest.why_not.empty(); });
     const bool left_large = found.left_out.count(no_room) > 0;
     std::string text = judged_large || left_large ? "nothing fits" : "nothing runs";
-    if (!report.stopped.empty()) text = "nothing that fits was found; " + stopped_text(report);
+    if (!report.stopped.empty())
+        text = "nothing that fits was found; " + stopped_text(report) + "\n  let the search run longer";
     for (const Refused& one : by_count(found.refused)) text += "\n  " + told(one);
     for (const auto& [reason, count] : found.left_out)
         if (reason != no_room) text += fmt::format("\n  left out: {}, as {}", plural(count, "choice"), reason);

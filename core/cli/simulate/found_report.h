@@ -13,7 +13,7 @@ struct FoundReport {
     std::vector<std::string> facts;  ///< facts about the cluster or machine, a line each
     std::vector<std::string> notes;  ///< notes about cost tables that are of other machines or were not used, to print
     int64_t parameters = 0;
-    double full_share = 1;  ///< FLOPs of a step with masked attention over those without (MaskedPairs)
+    double full_share = 1;  ///< FLOPs of a step that count masked pairs of attention, over those that do not
     double seconds = 0;
     std::string recomputation;    ///< what recomputation frees, to print; "": unknown
     std::string stopped;          ///< what stopped the search before its end: "--seconds 60", "signal 2"; "": nothing

@@ -132,9 +132,11 @@ std::vector<std::string> differences(const SoftwareRun& run, const Plan& plan, c
         else
             add(fmt::format("splits the sequence over tp{}", chunks), "does not (script.sequence)");
     }
-    if (run.sequence && by.splits_sequence && by.gathers_again != run.gathers_again)
-        add(fmt::format("{} the inputs of matrix products that tp gathers", by.gathers_again ? "gathers again" : "saves"),
-            fmt::format("{} them (strategy tensor: keep)", by.gathers_again ? "saves" : "gathers again"));
+    if (run.sequence && by.splits_sequence && by.gathers_again != run.gathers_again) {
+        const std::string again = "gathers inputs of matrix products over tp again in the backward pass";
+        const std::string saves = "saves inputs of matrix products as tp gathered them";
+        add(by.gathers_again ? again : saves, (by.gathers_again ? saves : again) + " (strategy tensor: keep)");
+    }
     const std::string recompute = option("recompute");
     const OpDef* recomputed = find_op_def(recompute);
     const bool core =

@@ -163,19 +163,21 @@ void remark_useless(const Program& program, const std::vector<ScopeMark>& marks,
     for (const auto& [kind, origin] : kinds) {
         std::vector<ScopeMark> others;
         for (const ScopeMark& mark : marks) {
-            if (mark.kinds == std::vector{kind}) continue;
             others.push_back(mark);
-            std::erase(others.back().kinds, kind);
+            if (std::erase(others.back().kinds, kind) > 0 && others.back().kinds.empty()) others.pop_back();
         }
         const auto without = static_cast<double>(saved_bytes(recompute_by(program, std::move(others))));
         if (saved < (1 - least_freed) * without) continue;
-        made.note(none,
-                  fmt::format("recomputing {} frees {}: the backward pass reads its results by other ops, or its "
-                              "inputs are as large; leave it out of what is recomputed",
-                              kind,
-                              saved < without ? fmt::format("{:.1g} % of what is saved", 100 * (1 - saved / without))
-                                              : "nothing"),
-                  origin);
+        made.note(
+            none,
+            fmt::format(
+                "recomputing {} frees {}: its results stay saved, because the backward pass reads views of "
+                "them (such as a reshape), or its inputs are saved instead; remove {} from what is "
+                "recomputed",
+                kind,
+                saved < without ? fmt::format("{:.2f} % of what is saved", 100 * (1 - saved / without)) : "nothing",
+                kind),
+            origin);
     }
 }
 

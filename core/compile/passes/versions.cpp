@@ -162,7 +162,8 @@ Op Versions::step_op(const ReshardStep& step, const Reader& reader, int like) co
     return op;
 }
 
-/// How long a copy of the value that is made over the axis lives by the value's `use` marks; "": none applies.
+/// Returns the attribute `keep` of a copy of the value that is gathered over `axis`, by the value's `use` marks:
+/// "step" or "fragment"; "" if no mark applies.
 std::string Versions::keep_of(ValueId value, AxisId axis) const {
     std::string keep;
     for (const Target& use : held(value).uses) {

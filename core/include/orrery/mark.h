@@ -11,9 +11,9 @@ using ValueId = int32_t;
 using OpId = int32_t;
 constexpr int32_t none = -1;
 
-/// How long a copy of a value lives that its `use` marks gather: the step, or one phase of a stage (`fragment`). `part`:
-/// one phase of a stage as well, but the mark asks for no layout. Ops read the value as it is stored; where an op would
-/// have to move another operand for that, this value is gathered over the axis instead, whatever it costs.
+/// How long a copy that a `use` mark gathers is saved. `step`: for the whole step. `fragment`: for one phase of a
+/// stage. `part`: for one phase of a stage, and the mark asks for no layout: ops read the value as it is stored. Where
+/// an op would have to move another operand instead, this value is gathered over the axis, at any cost.
 enum class Keep : uint8_t { step, fragment, part };
 
 /// A placement of one value on one axis, set by a strategy: `store` while no op uses the value, `use` when ops read it.

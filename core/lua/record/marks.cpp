@@ -81,7 +81,8 @@ void mark(lua_State* L, const std::shared_ptr<Tape>& shared, const std::vector<V
     lua_getfield(L, 2, "keep");
     const std::string keep = lua_isnil(L, -1) ? "step" : check_text(L, -1);
     lua_pop(L, 2);
-    const std::map<std::string, Keep> lives = {{"step", Keep::step}, {"fragment", Keep::fragment}, {"part", Keep::part}};
+    const std::map<std::string, Keep> lives = {
+        {"step", Keep::step}, {"fragment", Keep::fragment}, {"part", Keep::part}};
     if (!lives.contains(keep))
         fail(L, fmt::format("{}: keep is {}, expected \"step\", \"fragment\" or \"part\"", function, quote(keep)));
     push_sorted_keys(L, 2);
@@ -102,8 +103,7 @@ void mark(lua_State* L, const std::shared_ptr<Tape>& shared, const std::vector<V
             if (what == Mark::What::store)
                 tape.program->store(id, axis, placement, mark_origin(tape), optional);
             else
-                tape.program->use(id, axis, placement, mark_origin(tape),
-                                  lives.at(keep), optional);
+                tape.program->use(id, axis, placement, mark_origin(tape), lives.at(keep), optional);
         }
         lua_pop(L, 1);
     }

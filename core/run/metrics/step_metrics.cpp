@@ -65,7 +65,7 @@ constexpr StepColumn columns[] = {
     {"checkpoint_seconds", "checkpoint_seconds", "orrery_checkpoint_seconds",
      "Time of checkpoints since the previous step.", [](const StepMetrics& m) { return m.checkpoint_s; }},
     {"MFU_full", "MFU_full", "orrery_full_attention_flops_utilization_ratio",
-     "As orrery_model_flops_utilization_ratio where masked pairs of attention count.",
+     "Model FLOPs utilization, counting all query-key pairs of attention, masked or not.",
      [](const StepMetrics& m) { return m.peak_flops > 0 ? per_second(m.full_flops, m) / m.peak_flops : 0; }},
 };
 

@@ -32,8 +32,8 @@ struct TrainedNumbers {
     bool capacity = false;  ///< a step that overflows its capacity runs again
 };
 
-/// Measurements of one training step. `flops`: model flops of the step on all ranks; `full_flops`: with masked
-/// attention.
+/// Measurements of one training step. `flops`: model FLOPs of the step on all ranks; `full_flops`: the same, counting
+/// masked pairs of attention.
 struct StepMetrics {
     int64_t step = 0, steps = 0;
     TrainedNumbers has;

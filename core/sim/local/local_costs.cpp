@@ -175,9 +175,8 @@ std::string spread_note(const CostTable& table) {
         see(row.time, [&] { return fmt::format("{} over {}, {}", row.op, row.transport, bytes_text(row.bytes)); });
     if (wide == 0) return "";
     return fmt::format(
-        "{} of {} differ between repetitions by their median and more (quartiles; the worst: {}, {:.1f} times), so "
-        "that "
-        "predictions from them are rough: measure again while nothing else runs, orrery calibrate",
+        "{} of {} vary widely between repetitions: their quartiles are a median or more apart (worst: {}, {:.1f} "
+        "medians); predictions from them are rough: run orrery calibrate again while nothing else runs",
         wide, plural(std::ssize(table.kernels) + std::ssize(table.wires), "row"), worst, most);
 }
 

@@ -137,11 +137,12 @@ std::string text_of(const Recomputations& found) {
         if (one.kinds != "none")
             parts.push_back(fmt::format("{} {:.0f} %{}", one.text(), 100 * one.freed / found.saved,
                                         one.kinds == "all" ? ""
-                                                           : fmt::format(" for {:.1f} % of the forward pass",
+                                                           : fmt::format(" (takes {:.1f} % of the forward pass)",
                                                                          100 * one.seconds / found.forward_s)));
-    std::string text = parts.empty() ? "" : "recomputing frees of saved activations: " + join(parts, "; ");
+    std::string text = parts.empty() ? "" : "recomputing frees this share of saved activations: " + join(parts, "; ");
     if (found.useless.empty()) return text;
-    return text + (text.empty() ? "" : "; ") + fmt::format("next to nothing: {}", join(found.useless, ", "));
+    return fmt::format("{}next to nothing: {}", text.empty() ? "recomputing frees " : text + "; ",
+                       join(found.useless, ", "));
 }
 
 }  // namespace orrery

@@ -387,9 +387,11 @@ void Search::say_not_dividing(Found& found) const {
     std::set<int64_t> sizes;
     for (const Choice& mesh : meshes) sizes.insert(mesh.dp);
     const int64_t one = *sizes.begin(), below = space_.batch / one * one;
-    found.left_out[fmt::format("{} sequences a step do not divide among {} ranks along dp ({}{} do for {})",
-                               space_.batch, fmt::join(sizes, ", "), below > 0 ? fmt::format("{} or ", below) : "",
-                               below + one, one)] = static_cast<int64_t>(meshes.size());
+    found.left_out[fmt::format(
+        "{} sequences per step are not divisible by dp = {} (for dp = {}: set "
+        "train.sequences_per_step to {}{})",
+        space_.batch, fmt::join(sizes, ", "), one, below > 0 ? fmt::format("{} or ", below) : "", below + one)] =
+        static_cast<int64_t>(meshes.size());
 }
 
 Found Search::run() {

@@ -36,7 +36,7 @@ void add_loss_kernels(RankClass& c, SoftwareDefaults::Loss loss) {
     insert_copies(c, copies);
 }
 
-/// Whether a gather of the backward pass is of what the forward pass made.
+/// Whether an all-gather in the backward pass gathers a value that the forward pass computed.
 bool gathers_again(const Program& program, const Instruction& i) {
     const OpId op = i.op;
     if (op == none || program.op(op).phase != Phase::backward) return false;

@@ -180,8 +180,8 @@ private:
                 std::any_of(layers_.begin(), layers_.end(), [](int64_t count) { return count < 0; }))
                 throw Error(origin_, "pipeline: layers lists " + std::to_string(layers_.size()) + " stages of " +
                                          std::to_string(sum) + " layers in all; " + have + ", the pipeline " +
-                                         std::to_string(stages) + " stages\n  list a number for each stage, " +
-                                         "with the sum of the layers, or leave it out");
+                                         std::to_string(stages) + " stages\n  list one number for each stage that " +
+                                         "add up to the model's layers, or leave layers out");
             return layers_;
         }
         if (cut.layers() < std::max<size_t>(cut.least(), 1))

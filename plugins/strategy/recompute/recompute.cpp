@@ -43,8 +43,9 @@ public:
                         "recompute in `scopes`");
         const auto all = static_cast<int64_t>(scopes.size());
         if (layers_ < 0 || layers_ > all)
-            throw Error(origin_, "strategy recompute: layers = " + std::to_string(layers_) + ", but the program has " +
-                                     std::to_string(all) + " to recompute\n  give so many or fewer, or 0 for all");
+            throw Error(origin_, "strategy recompute: layers = " + std::to_string(layers_) + ", but there are " +
+                                     std::to_string(all) + " scopes to recompute\n  set layers from 1 to " +
+                                     std::to_string(all) + ", or 0 for all");
         for (int64_t i = 0; i < all; ++i)  // evenly spread, so that each pipeline stage recomputes its share
             if (layers_ == 0 || i * layers_ % all < layers_)
                 program.recompute(scopes[static_cast<size_t>(i)], origin_, kinds_);

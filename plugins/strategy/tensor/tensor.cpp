@@ -216,8 +216,8 @@ private:
                std::any_of(of.begin(), of.end(), [&](const auto& dim) { return has(dims, dim); });
     }
 
-    /// Marks what enters a block, and the gradient of what leaves it, as read whole but kept in parts: the products with
-    /// split params share one gather in the forward pass and one in the backward pass.
+    /// Marks each block's input, and the gradient of its output, with keep = "part": ranks save their parts, and the
+    /// matrix products with split params share one gather in each pass.
     void keep_parts(Program& program, const std::vector<std::string>& split,
                     const std::map<ValueId, bool>& groups) const {
         std::set<ValueId> read;
