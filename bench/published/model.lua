@@ -97,7 +97,11 @@ local function recomputed()
         scopes[#scopes + 1] = ("layers.%d.%s"):format(i, part)
       end
     end
-    local cheap = { opt.norm, "rope", "swiglu", "gelu", "relu", "square", "add" }
+    local cheap = { opt.norm, "add" }
+    if opt.positions == "rope" then cheap[#cheap + 1] = "rope" end
+    local activation = opt.experts > 0 and { "swiglu" } or opt.activation == "relu2" and { "relu", "square" }
+      or { opt.activation }
+    table.move(activation, 1, #activation, #cheap + 1, cheap)
     return { { scopes = scopes, kinds = { "matmul" } }, { kinds = cheap } }
   end
   local n = math.tointeger(count)
