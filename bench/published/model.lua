@@ -100,8 +100,9 @@ local function recomputed()
     end
     local cheap = { opt.norm, "add" }
     if opt.positions == "rope" then cheap[#cheap + 1] = "rope" end
-    local activations = { swiglu = { "swiglu" }, gelu = { "gelu" }, relu2 = { "relu", "square" } }
-    for _, kind in ipairs(activations[opt.activation]) do cheap[#cheap + 1] = kind end
+    local activation = opt.experts > 0 and { "swiglu" } or opt.activation == "relu2" and { "relu", "square" }
+      or { opt.activation }
+    table.move(activation, 1, #activation, #cheap + 1, cheap)
     return { { scopes = scopes, kinds = { "matmul" } }, { kinds = cheap } }
   end
   local n = math.tointeger(count)

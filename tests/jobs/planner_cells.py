@@ -94,7 +94,7 @@ def ways_of(one):
                 continue
             way = {"mesh.pp": pp, "mesh.dp": dp, "mesh.tp": tp, "train.microbatches": micro, "script.zero": zero,
                    "script.pipeline": f'"{schedule}"', "script.chunks": chunks, "script.sequence": sequence,
-                   "script.recompute": f'"{recompute}"'}
+                   "script.recompute": f'"{recompute}"', "script.recompute_layers": 0}
             ways.append({key: str(value) for key, value in way.items() if not held(key, keep)})
         meshes.append(ways)
     return meshes
@@ -102,7 +102,8 @@ def ways_of(one):
 
 def held(key, keep):
     return {"script.zero": "zero", "script.pipeline": "schedule", "script.chunks": "schedule",
-            "script.sequence": "sequence", "script.recompute": "recompute"}.get(key) in keep
+            "script.sequence": "sequence", "script.recompute": "recompute",
+            "script.recompute_layers": "recompute"}.get(key) in keep
 
 
 def of_plan(sets):
@@ -130,6 +131,8 @@ def words(way):
         out.append("sequence")
     if way.get("script.recompute", '"none"') != '"none"':
         out.append("recompute=" + way["script.recompute"].strip('"'))
+    if way.get("script.recompute_layers", "0") != "0":
+        out.append(f"layers={way['script.recompute_layers']}")
     return " ".join(out)
 
 

@@ -204,6 +204,9 @@ std::string json_of(const FoundReport& report) {
                  {"refused", Json::array()},        {"edges", found.edges},
                  {"choices", Json::array()}};
     if (!report.recomputation.empty()) json["recomputation"] = report.recomputation;
+    for (const Recomputation& one : report.space.recomputes)
+        json["recomputations"].push_back(
+            {{"recompute", one.kinds}, {"recompute_layers", one.layers}, {"freed_bytes_a_sequence", one.freed}});
     if (report.imbalance > 0) json["imbalance"] = report.imbalance;
     if (!report.stopped.empty()) json["stopped"] = stopped_text(report);
     for (const auto& [reason, count] : found.left_out) json["left_out"][reason] = count;
