@@ -69,7 +69,7 @@ TEST_CASE("recomputations: kinds are candidates by bytes for their time, then a 
         CHECK(one.seconds > before.seconds);
         if (one.layers > 0) CHECK(one.kinds == "all");
         if (one.kinds == "all") continue;
-        CHECK(one.factor == 1);
+        CHECK(one.factor < 4.0 / 3);
         // A longer list of kinds frees what it says, for less of the time of all layers than its share of their bytes.
         CHECK(one.kinds.find("attention") == std::string::npos);
         CHECK(one.freed * found.forward_s > one.seconds * found.worth.back().freed);

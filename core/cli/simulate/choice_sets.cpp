@@ -18,8 +18,10 @@ namespace {
 const std::set<std::string> all_options = {"mesh",     "samples",   "zero",    "schedule",
                                            "sequence", "recompute", "mapping", "context"};
 
-/// Adds the start's options that the search does not vary. Options that the script does not declare are unknown.
+/// Adds the start's options that the search does not vary; all of them if the mesh stays, as the search then begins
+/// with the configured ones, too. Options that the script does not declare are unknown.
 void keep_options(SearchSpace& space, const Host::Options& options) {
+    const bool all = !space.varies_mesh;
     const auto text = [&](const char* key) {
         const auto found = options.find(key);
         return found == options.end() ? "" : found->second.value;
@@ -30,14 +32,14 @@ void keep_options(SearchSpace& space, const Host::Options& options) {
         const int64_t value = std::strtoll(of_key.c_str(), &end, 10);
         return of_key.empty() || *end != 0 ? -1 : value;
     };
-    if (!space.varies_zero) space.start.zero = number("zero");
-    if (!space.varies_schedule) {
+    if (all || !space.varies_zero) space.start.zero = number("zero");
+    if (all || !space.varies_schedule) {
         space.start.schedule = text("pipeline");
         space.start.chunks = std::max<int64_t>(0, number("chunks"));
         if (number("chunks") < 0 && space.start.schedule == "interleaved") space.start.schedule = "";
     }
-    if (!space.varies_sequence) space.start.sequence = text("sequence") == "true";
-    if (!space.varies_recompute) {
+    if (all || !space.varies_sequence) space.start.sequence = text("sequence") == "true";
+    if (all || !space.varies_recompute) {
         space.start.recompute = text("recompute");
         space.start.recompute_layers = std::max<int64_t>(0, number("recompute_layers"));
     }

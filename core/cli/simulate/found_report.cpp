@@ -255,8 +255,8 @@ std::string refusal(const FoundReport& report) {
     for (const Refused& one : by_count(found.refused)) text += "\n  " + told(one);
     for (const auto& [reason, count] : found.left_out)
         if (reason != no_room) text += fmt::format("\n  left out: {}, as {}", plural(count, "choice"), reason);
-    if (!judged_large && left_large) text += least_state(report);
-    if (judged_large || left_large) text += "\n  " + more_room(report);
+    if (report.stopped.empty() && !judged_large && left_large) text += least_state(report);
+    if (report.stopped.empty() && (judged_large || left_large)) text += "\n  " + more_room(report);
     if (found.refused.empty() && found.left_out.empty() && report.stopped.empty())
         text += fmt::format(
             "\n  no mesh of {} ranks in the search splits {} sequences per step into micro-batches "

@@ -64,7 +64,10 @@ int64_t ranks_of(const ScriptRunner& configured, const PlanCommand& command, con
 /// Stops the search after --seconds or at a stop signal, which it takes; a second signal ends the process.
 class SearchLimit {
 public:
-    explicit SearchLimit(double seconds) : seconds_(seconds) { signals_.emplace(); }
+    explicit SearchLimit(double seconds) : seconds_(seconds) {}
+
+    /// Takes signals from now on.
+    void take_signals() { signals_.emplace(); }
 
     bool reached() {
         if (signals_ && signal_ == 0 && (signal_ = signals_->take()) != 0) signals_.reset();
@@ -199,6 +202,7 @@ FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Sit
     site.describe(space);
     if (first.options.count("recompute") > 0) find_recomputations(first.recorded, report);
     const int64_t jobs = command.jobs > 0 ? command.jobs : static_cast<int64_t>(allowed_processors().size());
+    limit.take_signals();
     report.found =
         Search(space, judge_of(given, site, space, jobs, limit), show, [&] { return limit.reached(); }).run();
     if (watched()) std::fprintf(stderr, "\r\033[K");

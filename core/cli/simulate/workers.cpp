@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -104,13 +105,13 @@ private:
 void in_processes(int64_t count, int64_t processes, const std::function<std::string(int64_t)>& work,
                   const std::function<void(int64_t, std::string)>& done,
                   const std::function<std::string(int64_t)>& name, const std::function<bool()>& stop) {
-    if (processes <= 1) {
-        for (int64_t number = 0; number < count && !(stop && stop()); ++number) done(number, named(number, work, name));
+    if (processes <= 1 && !stop) {
+        for (int64_t number = 0; number < count; ++number) done(number, named(number, work, name));
         return;
     }
     Workers workers;
     for (int64_t begun = 0; begun < count || workers.running() > 0;) {
-        if (begun < count && static_cast<int64_t>(workers.running()) < processes) {
+        if (begun < count && static_cast<int64_t>(workers.running()) < std::max<int64_t>(1, processes)) {
             workers.start(begun++, work);
             continue;
         }

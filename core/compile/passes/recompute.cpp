@@ -21,17 +21,25 @@ bool below(std::string_view scope, std::string_view top) {
 
 class Recomputation {
 public:
-    Recomputation(const Program& program, std::vector<ScopeMark> marks)
-        : from_(program), to_(program), marks_(std::move(marks)) {}
+    /// `strict`: a mark that matches no op is an error.
+    Recomputation(const Program& program, std::vector<ScopeMark> marks, bool strict)
+        : from_(program), to_(program), marks_(std::move(marks)), strict_(strict) {}
 
     Program run() {
         const bool backward =
             std::any_of(from_.ops.begin(), from_.ops.end(), [](const Op& op) { return op.phase == Phase::backward; });
         if (marks_.empty() || !backward) return std::move(to_);
         find_regions();
+        std::map<OpId, std::vector<const Op*>> gradients;  // by forward op
+        for (const Op& op : from_.ops)
+            if (op.phase == Phase::backward && op.forward != none) gradients[op.forward].push_back(&op);
         to_.ops.clear();
         for (const Op& op : from_.ops) {
             Op next = op;
+            if (const auto all = gradients.extract(op.phase == Phase::backward ? op.forward : none))
+                for (const Op* one : all.mapped())
+                    for (const ValueId input : one->inputs)
+                        if (serves(input, *one)) again(input);
             if (op.phase == Phase::backward)
                 for (ValueId& input : next.inputs)
                     if (serves(input, op)) input = again(input);
@@ -65,6 +73,7 @@ private:
                 if (regions_[id] == none) regions_[id] = m;
             }
         }
+        if (!strict_) return;
         for (const ScopeMark& mark : marks_)
             for (const std::string& kind : mark.kinds)
                 if (!kinds_found.contains(kind))
@@ -141,6 +150,7 @@ private:
     const Program& from_;
     Program to_;
     std::vector<ScopeMark> marks_;
+    bool strict_;
     std::vector<int> regions_;  ///< by forward op: its recompute mark; none: no mark
     std::map<ValueId, ValueId> copies_;
     std::map<ValueId, std::vector<size_t>> marked_;
@@ -184,14 +194,14 @@ void remark_useless(const Program& program, const std::vector<ScopeMark>& marks,
 }  // namespace
 
 Program recompute_by(const Program& program, std::vector<ScopeMark> marks) {
-    return Recomputation(program, std::move(marks)).run();
+    return Recomputation(program, std::move(marks), false).run();
 }
 
 Program recompute(const Program& program) {
     std::vector<ScopeMark> marks;
     for (const ScopeMark& mark : program.scope_marks())
         if (mark.recompute) marks.push_back(mark);
-    Program made = recompute_by(program, marks);
+    Program made = Recomputation(program, marks, true).run();
     remark_useless(program, marks, made);
     return made;
 }

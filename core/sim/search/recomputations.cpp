@@ -16,6 +16,7 @@ namespace {
 
 struct Effect {
     double freed = 0, seconds = 0;
+    double factor = 1;  ///< FLOPs of GEMMs, over those without recomputation
 
     /// Whether this frees more for its time than `other`.
     bool better(const Effect& other) const { return freed * other.seconds > other.freed * seconds; }
@@ -62,10 +63,17 @@ public:
 private:
     Effect of(std::vector<ScopeMark> marks) const {
         const Program made = recompute_by(program_, std::move(marks));
-        return {saved_ - bytes(made), seconds(made) - seconds_};
+        return {saved_ - bytes(made), seconds(made) - seconds_, flops(made) / flops(program_)};
     }
 
     double bytes(const Program& program) const { return static_cast<double>(saved_bytes(program)) / sequences_; }
+
+    static double flops(const Program& program) {
+        double sum = 0;
+        for (const Op& op : program.ops)
+            if (op.phase != Phase::update) sum += static_cast<double>(product_flops(program, op));
+        return std::max(sum, 1.0);
+    }
 
     double seconds(const Program& program) const {
         double sum = 0;
@@ -118,8 +126,16 @@ Recomputations recomputations(const Program& program, int64_t sequences, double 
         taken.push_back(left[at]);
         left.erase(left.begin() + static_cast<std::ptrdiff_t>(at));
         now = best;
-        found.worth.push_back({join(taken, ","), 0, now.freed, now.seconds, 1});
+        found.worth.push_back({join(taken, ","), 0, now.freed, now.seconds, now.factor});
+        // Alone, too: what is cheap for one device may delay a collective.
+        if (taken.size() == 1) continue;
+        const Effect alone = finder.of_kinds({taken.back()});
+        found.worth.push_back({taken.back(), 0, alone.freed, alone.seconds, alone.factor});
     }
+    std::ranges::stable_sort(found.worth, {}, &Recomputation::freed);
+    for (size_t i = found.worth.size(); i-- > 2;)
+        if (found.worth[i - 1].seconds >= found.worth[i].seconds)
+            found.worth.erase(found.worth.begin() + static_cast<std::ptrdiff_t>(i) - 1);
     if (finder.blocks() == 0 || all.freed <= now.freed) return found;
     for (int64_t quarter = 1, before = 0; quarter <= 4; ++quarter) {
         const int64_t some = finder.blocks() * quarter / 4;

@@ -196,7 +196,7 @@ void Search::first_look() {
             if (!why.empty()) left_out_[c] = why;
             if (why == no_room) with_less(c);
         }
-        left_ = static_cast<int64_t>(waiting.size());
+        left_ = static_cast<int64_t>(waiting.size() + round.size());
         if (!round.empty()) judge_round(round);
         // Only meshes that run but do not fit are tried with less memory, not those that the model does not support.
         for (auto c = round.rbegin(); c != round.rend(); ++c) {
@@ -369,13 +369,13 @@ void Search::search() {
     std::vector<Choice> tops = promising();
     left_ = static_cast<int64_t>(tops.size());
     for (size_t i = 0; i < tops.size(); ++i) {
-        --left_;
         const Choice top = space_.varies_mesh ? fastest_of_mesh(tops[i]) : tops[i];
         if (promise(known_.at(top)) <= space_.near * best_.front()->step_s)
             climb(top);
         else
             left_out_[top] = too_far;
         if (i == 0 && space_.varies_mesh) look_alike({tops.begin() + 1, tops.end()});
+        left_ = std::max<int64_t>(1, left_ - 1);
     }
     if (!best_.empty()) climb(best_.front()->choice);  // also steps that were slower with other options
 }

@@ -26,9 +26,11 @@ public:
           p_(plan.program),
           c_(c),
           how_(run),
+          tp_(plan.mesh.find("tp").value_or(none)),
           data_(axes_named(plan.mesh, {"dp", "ep", "cp"})),
           backward_(p_.values.size()) {
         for (const Op& op : p_.ops) {
+            if (op.attributes.text("axis") == "tp" && gathers_again(p_, op)) gathered_again_.insert(op.inputs[0]);
             if (op.phase == Phase::backward)
                 for (ValueId input : op.inputs) backward_[input].push_back(&op);
             if (const OpDef& def = op_def(op.kind); def.loss && op.phase == Phase::forward)
@@ -159,11 +161,21 @@ private:
         if (value.op == none || p_.op(value.op).phase != Phase::forward || !saved(b)) return 1;
         const Op& maker = p_.op(value.op);
         const OpDef& def = op_def(maker.kind);
+        // A plan gathers inputs of GEMMs over tp again that the software saves, or the reverse.
         double factor = 1;
+        const auto ranks = static_cast<double>(tp_ == none ? 1 : plan_.mesh.size(tp_));
+        if (!how_.software.gathers_again && gathered_again_.contains(b.value)) factor = ranks;
+        if (how_.software.gathers_again && how_.sequence && gathered_again_.empty() && communicates(def) &&
+            is_split_by_tp(maker.inputs[0]) && !is_split_by_tp(b.value))
+            return 1 / ranks;
         if (how_.eight_bit) factor += eight_bit_copy(b.value);
         if (how_.software.separate_elementwise && multiplies_two(maker, def)) factor += 1;
         if (how_.recomputes_blocks && how_.software.f32_params) factor *= 2;  // autocast leaves the residual sum in f32
         return factor;
+    }
+
+    bool is_split_by_tp(ValueId id) const {
+        return tp_ != none && p_.value(id).layout.at(tp_).kind == Placement::Kind::split;
     }
 
     /// Relative change in size from an 8-bit copy saved for the weight gradient; the 16-bit value is freed if nothing
@@ -237,9 +249,11 @@ private:
     const Program& p_;
     const RankClass& c_;
     const SoftwareRun& how_;
+    AxisId tp_;
     AxisFlags data_;                                ///< ranks along them share gradients and states
     std::vector<std::vector<const Op*>> backward_;  ///< by ValueId: ops of the backward pass that read it
     std::set<ValueId> logits_, counted_;
+    std::set<ValueId> gathered_again_;  ///< values of forward passes that backward passes gather over tp
     double always_ = 0, states_ = 0, params_ = 0;
 };
 

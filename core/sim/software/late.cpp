@@ -10,6 +10,12 @@
 
 namespace orrery {
 
+bool gathers_again(const Program& program, const Op& op) {
+    if (op.phase != Phase::backward || op_def(op.kind).collective != Opcode::all_gather) return false;
+    const OpId maker = program.value(op.inputs[0]).op;
+    return maker != none && program.op(maker).phase == Phase::forward;
+}
+
 bool multiplies(const RankClass& c, const Instruction& i) {
     if (i.opcode != Opcode::kernel) return false;
     const OpDef* def = find_op_def(c.kernels[static_cast<size_t>(i.kernel)].op);

@@ -13,6 +13,9 @@ inline size_t at(int index) { return static_cast<size_t>(index); }
 /// Whether the instruction is a matrix product or attention, forward or backward.
 bool multiplies(const RankClass& c, const Instruction& i);
 
+/// Whether the op is an all-gather of the backward pass of a value that the forward pass computed.
+bool gathers_again(const Program& program, const Op& op);
+
 /// Makes kernels wait for communication into the buffers that they read, and communication for the instructions that
 /// wrote its buffers. Existing waits of communication for kernels stay.
 void wait_for_reads(RankClass& c);

@@ -36,14 +36,6 @@ void add_loss_kernels(RankClass& c, SoftwareDefaults::Loss loss) {
     insert_copies(c, copies);
 }
 
-/// Whether an all-gather in the backward pass gathers a value that the forward pass computed.
-bool gathers_again(const Program& program, const Instruction& i) {
-    const OpId op = i.op;
-    if (op == none || program.op(op).phase != Phase::backward) return false;
-    const OpId maker = program.value(program.op(op).inputs[0]).op;
-    return maker != none && program.op(maker).phase == Phase::forward;
-}
-
 }  // namespace
 
 void settle(SoftwareRun& run, const SoftwareJob& job) {
@@ -69,7 +61,7 @@ SoftwareRun run_of(SoftwareDefaults software, const Plan& plan) {
         for (const Instruction& i : c.stream) {
             const bool in_fragment = i.fragment.micro >= 0;
             if (i.opcode == Opcode::all_gather && data[at(i.axis)]) run.zero = std::max(run.zero, in_fragment ? 3 : 1);
-            if (i.opcode == Opcode::all_gather && tp[at(i.axis)] && in_fragment && gathers_again(plan.program, i))
+            if (i.op != none && tp[at(i.axis)] && gathers_again(plan.program, plan.program.op(i.op)))
                 run.gathers_again = true;
             if (i.opcode == Opcode::reduce_scatter && tp[at(i.axis)] && in_fragment) run.sequence = true;
         }
