@@ -41,10 +41,10 @@ local declared = {
   order    = { "natural", "mesh axis cp: order of a row's tokens, so that ranks have equal work",
                one_of = { "natural", "zigzag", "balanced" } },
   expert_axes = { "ep", "mesh axes that share the experts of a mixture: ep, or others as in dp,cp",
-                  list_of = { "cp", "dp", "ep", "pp", "tp" } },
+                  list_of = { "cp", "dp", "ep", "pp", "rep", "tp" } },
   sequence = { false, "mesh axis tp: split what lies between the blocks over the sequence" },
   optional = { false, "mesh axis tp: what it does not divide stays whole, and check lists it, instead of an error" },
-  recompute = { "none", "made again in the backward pass: none, all of a block, or kinds of op as in attention,gelu" },
+  recompute = { "none", "made again in the backward pass: none, all of a block, or kinds of op as in rmsnorm,swiglu" },
   recompute_layers = { 0, "with recompute: number of layers to recompute, spread evenly; 0: all" },
   zero     = { 0, "mesh axes dp, ep, cp: 1, 2 or 3 also splits optimizer states, gradients, params" },
   replicate = { "rep", "mesh axis that splits the batch and holds copies of what zero splits over dp, ep, cp (HSDP)" },
@@ -105,8 +105,9 @@ local strategies = {
 }
 if opt.recompute ~= "none" then
   local kinds = opt.recompute ~= "all" and words(opt.recompute) or nil
-  local scopes = opt.mtp_weight > 0 and { "mtp" } or nil
-  for i = 0, scopes and published.sizes.layers - 1 or -1 do scopes[#scopes + 1] = "layers." .. i end
+  local scopes = opt.mtp_weight > 0 and opt.recompute_layers == 0 and {} or nil
+  for i = 1, scopes and published.sizes.layers or 0 do scopes[i] = "layers." .. i - 1 end
+  if scopes then scopes[#scopes + 1] = "mtp" end              -- recomputed when all are; counts as no layer
   table.insert(strategies, 1, o.strategy.recompute { kinds = kinds, scopes = scopes, layers = opt.recompute_layers })
 end
 program:parallel(strategies)

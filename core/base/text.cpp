@@ -33,6 +33,7 @@ std::string count_text(int64_t count) {
 
 std::string seconds_text(double seconds) {
     const double size = std::abs(seconds);
+    if (size >= 3.6e6 && size < 3.6e21) return count_text(std::llround(seconds / 3600)) + " h";
     if (size >= 7200) return fmt::format("{:.4g} h", seconds / 3600);
     if (size >= 1000) return fmt::format("{:.4g} min", seconds / 60);
     if (size >= 1 || size == 0) return fmt::format("{:.4g} s", seconds);

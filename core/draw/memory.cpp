@@ -1,44 +1,50 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <map>
 #include <tuple>
 
 #include "draw/parts.h"
 #include "plan/lower/buffers.h"
+#include "plan/memory_parts.h"
 
 namespace orrery::drawing {
 namespace {
 
-constexpr int parts = 3;  ///< parts of live memory: activations and other scratch, gradients, workspaces
-constexpr size_t part_of(BufferUse use) { return use == BufferUse::gradient ? 1 : use == BufferUse::workspace ? 2 : 0; }
-
 /// By part of memory: the live bytes at each instruction, and how many of these bytes are freed after it.
 struct Alive {
-    std::array<std::vector<int64_t>, parts> bytes, ending;
+    std::map<MemoryPart, std::vector<int64_t>> bytes, ending;
 
-    MemoryCurve::Point at(size_t i, double time) const { return {time, bytes[1][i], bytes[0][i], bytes[2][i]}; }
+    MemoryCurve::Point at(size_t i, double time) const {
+        const auto of = [&](MemoryPart part) { return bytes.at(part)[i]; };
+        return {time, of(MemoryPart::gradients), of(MemoryPart::param_copies), of(MemoryPart::activations),
+                of(MemoryPart::workspaces)};
+    }
     MemoryCurve::Point behind(size_t i, double time) const {
-        return {time, bytes[1][i] - ending[1][i], bytes[0][i] - ending[0][i], bytes[2][i] - ending[2][i]};
+        const auto of = [&](MemoryPart part) { return bytes.at(part)[i] - ending.at(part)[i]; };
+        return {time, of(MemoryPart::gradients), of(MemoryPart::param_copies), of(MemoryPart::activations),
+                of(MemoryPart::workspaces)};
     }
 };
 
-Alive alive_bytes(const RankClass& c) {
+Alive alive_bytes(const Plan& plan, const RankClass& c) {
     Alive alive;
-    for (auto* kinds : {&alive.bytes, &alive.ending})
-        for (auto& bytes : *kinds) bytes.assign(c.stream.size() + 1, 0);
-    for (const Buffer& b : c.buffers) {
+    for (const MemoryPart part :
+         {MemoryPart::gradients, MemoryPart::param_copies, MemoryPart::activations, MemoryPart::workspaces})
+        for (auto* parts : {&alive.bytes, &alive.ending}) (*parts)[part].assign(c.stream.size() + 1, 0);
+    const std::vector<MemoryPart> parts = memory_parts(plan, c);
+    for (size_t at = 0; at < c.buffers.size(); ++at) {
+        const Buffer& b = c.buffers[at];
         if (b.arena != Arena::scratch || b.first < 0) continue;
-        auto& bytes = alive.bytes[part_of(b.use)];
+        auto& bytes = alive.bytes[parts[at]];
         assert(static_cast<size_t>(b.last) < c.stream.size());
         const int64_t taken = aligned(b.bytes + slack(b));
-        alive.ending[part_of(b.use)][b.last] += taken;
+        alive.ending[parts[at]][b.last] += taken;
         bytes[b.first] += taken;
         bytes[b.last + 1] -= taken;
     }
-    for (auto& bytes : alive.bytes)
+    for (auto& [part, bytes] : alive.bytes)
         for (size_t i = 1; i < bytes.size(); ++i) bytes[i] += bytes[i - 1];
     return alive;
 }
@@ -95,7 +101,7 @@ std::vector<int> slots_of(const RankClass& c, const std::vector<Slot>& slots) {
 
 }  // namespace
 
-MemoryCurve memory_curve(const RankClass& c, const Timeline& timeline, double lead) {
+MemoryCurve memory_curve(const Plan& plan, const RankClass& c, const Timeline& timeline, double lead) {
     const std::vector<Slot>& slots = timeline.ranks.at(c.stage);
     MemoryCurve curve;
     curve.rank = c.stage;
@@ -106,7 +112,7 @@ MemoryCurve memory_curve(const RankClass& c, const Timeline& timeline, double le
     const std::vector<int> of = slots_of(c, slots);
     std::map<int, std::pair<int, int>> counts;  // by slot: number of its instructions, and how many are drawn already
     for (int slot : of) ++counts[slot].first;
-    const Alive alive = alive_bytes(c);
+    const Alive alive = alive_bytes(plan, c);
     const auto makespan = static_cast<double>(timeline.makespan);
     for (size_t i = 0; i < of.size(); ++i) {
         auto& [count, placed] = counts[of[i]];

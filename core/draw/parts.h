@@ -10,7 +10,7 @@ namespace orrery::drawing {
 /// Returns the live bytes over time on a rank of `rank_class`. Instructions of a fragment are drawn evenly over its
 /// time, those before all fragments over a time of `lead`, and so are those after all fragments. `lead` = 0: they are
 /// drawn within the timeline, before the first and after the last fragment.
-MemoryCurve memory_curve(const RankClass& rank_class, const Timeline& timeline, double lead);
+MemoryCurve memory_curve(const Plan& plan, const RankClass& rank_class, const Timeline& timeline, double lead);
 
 /// Returns a row for each param in program order. Params of numbered layers share a row if their layouts are the same.
 std::vector<ParamRow> param_rows(const Plan& plan, const Timeline& timeline);

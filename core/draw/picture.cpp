@@ -113,7 +113,8 @@ void add_plan(Picture& made, const Plan& plan) {
                              plan.schedule.name, size_text(plan.schedule, made.timeline));
     add_facts(made);
     add_shifts(made, plan);
-    for (const RankClass& c : plan.classes) made.memory.push_back(drawing::memory_curve(c, made.timeline, made.lead));
+    for (const RankClass& c : plan.classes)
+        made.memory.push_back(drawing::memory_curve(plan, c, made.timeline, made.lead));
     made.params = drawing::param_rows(plan, made.timeline);
 }
 

@@ -16,8 +16,8 @@ struct MemoryCurve {
     int64_t persistent = 0;  ///< bytes of inputs, params, states and results, which are always live
     struct Point {
         double time = 0;  ///< in units of the timeline; below 0: before all fragments; above the makespan: after them
-        int64_t gradients = 0, activations = 0, workspaces = 0;  ///< bytes by use; `workspaces`: scratch of kernels
-        int64_t all() const { return gradients + activations + workspaces; }
+        int64_t gradients = 0, param_copies = 0, activations = 0, workspaces = 0;  ///< bytes by MemoryPart
+        int64_t all() const { return gradients + param_copies + activations + workspaces; }
     };
     std::vector<Point> points;  ///< by time: one at each instruction, with its operands, and one after each fragment
     int64_t peak = 0;

@@ -38,7 +38,8 @@ std::string style_sheet(int chunks, double number_size) {
         ".once{fill:#6b7280}\n.lane{fill:#f1f3f5}\n.busy{fill:#aab2bd}\n.exposed{fill:#c1121f}\n"
         ".tiny{font-size:9px;fill:#555}\n.tinyend{font-size:9px;fill:#555;text-anchor:end}\n"
         ".limit{stroke:#b00020;stroke-dasharray:5 3}\n.persistent{fill:#b9c0cb}\n.activations{fill:#e9d36b}\n"
-        ".gradients{fill:#cc79a7}\n.workspaces{fill:#7a5c3e}\n.peak{fill:#222}\n.part{fill:#dfe7f1}\n.mine{fill:#"
+        ".gradients{fill:#cc79a7}\n.copies{fill:#8fb8de}\n.workspaces{fill:#7a5c3e}\n.peak{fill:#222}\n.part{fill:#"
+        "dfe7f1}\n.mine{fill:#"
         "3d6a9e}\n"
         ".cut{stroke:#fff;stroke-width:0.75}\n.sum{fill:url(#sum)}\n"
         ".inside{text-anchor:middle;font-size:8px;fill:#456}\n.light{text-anchor:middle;font-size:8px;fill:#fff}\n";

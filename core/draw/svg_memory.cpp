@@ -48,8 +48,11 @@ void draw_curve(Page& page, const MemoryCurve& curve, double height, int64_t top
         area(page, points, from, to, floor, per_byte, [&](const auto& p) { return curve.persistent + p.all(); }),
         "workspaces");
     page.canvas.path(area(page, points, from, to, floor, per_byte,
-                          [&](const auto& p) { return curve.persistent + p.gradients + p.activations; }),
+                          [&](const auto& p) { return curve.persistent + p.all() - p.workspaces; }),
                      "activations");
+    page.canvas.path(area(page, points, from, to, floor, per_byte,
+                          [&](const auto& p) { return curve.persistent + p.gradients + p.param_copies; }),
+                     "copies");
     page.canvas.path(
         area(page, points, from, to, floor, per_byte, [&](const auto& p) { return curve.persistent + p.gradients; }),
         "gradients");
@@ -72,6 +75,7 @@ void draw_memory_key(Page& page, int64_t top) {
     Key key(page);
     key.item({"persistent"}, "params, optimizer state, inputs");
     key.item({"gradients"}, "gradients");
+    key.item({"copies"}, "param copies");
     key.item({"activations"}, "activations");
     key.item({"workspaces"}, "kernels' workspace");
     std::string note = "dot: fullest moment; before and after the fragments: what runs once a step";

@@ -195,10 +195,12 @@ std::string memory_text(const Picture& picture, const TextStyle& style) {
             for (const MemoryCurve::Point& p : points) {
                 const auto rest = static_cast<double>(curve.persistent);
                 const double gradients = rest + static_cast<double>(p.gradients);
-                const double activations = gradients + static_cast<double>(p.activations);
+                const double copies = gradients + static_cast<double>(p.param_copies);
+                const double activations = copies + static_cast<double>(p.activations);
                 const double all = rest + static_cast<double>(p.all());
                 cells += level < rest          ? ':'
                          : level < gradients   ? 'g'
+                         : level < copies      ? 'c'
                          : level < activations ? '#'
                          : level < all         ? '+'
                                                : ' ';
@@ -211,8 +213,10 @@ std::string memory_text(const Picture& picture, const TextStyle& style) {
         }
         out += "\n";
     }
-    out += ": params, optimizer state, inputs   g gradients   # activations   + kernels' workspace   height " +
-           bytes_text(top) + "\n";
+    out +=
+        ": params, optimizer state, inputs   g gradients   c param copies   # activations   + kernels' workspace   "
+        "height " +
+        bytes_text(top) + "\n";
     if (picture.memory_limit > 0) out += "limit " + bytes_text(picture.memory_limit) + "\n";
     return out;
 }

@@ -48,7 +48,20 @@ wide=(--simulate --cluster "$clusters/h100.toml" --set train.sequences_per_step=
 scale 0 fits --ranks 1,8,16 "${wide[@]}" --set script.zero=3
 [ "$(sizes fits)" = "8 64;16 128;" ] && grep -q "^not simulated: 1 rank: .*out of memory" fits.txt ||
     { cat fits.txt; fail "a size out of memory is not named, or ends the others"; }
-refused 'none of the sizes can be simulated|1 rank: |2 ranks: ' --ranks 1,2 "${wide[@]}"
+refused 'none of the sizes can be simulated|1 rank: |2 ranks: ' --ranks 1,2 "${wide[@]}" --set script.zero=3
+refused 'out of memory: rank 0 needs' --ranks 1,2 "${wide[@]}"
+# What speed-ups are over is said where the smallest size is left out, and the picture names it, too.
+scale 0 over --ranks 1,8 "${wide[@]}" --set script.zero=3 -o over.svg
+for file in over.txt over.svg; do
+    grep -q "speed-up and efficiency over 8 ranks" $file && grep -q "not simulated: 1 rank: .*out of memory" $file ||
+        { cat over.txt; fail "$file does not say what was left out"; }
+done
+# A mistake is thrown as it is, and a size that cannot run ends no measurement.
+refused 'script.layerz' --ranks 8,16 --simulate --cluster "$clusters/h100.toml" --set script.layerz=3
+grep -q "none of the sizes" refused.err && { cat refused.err; fail "a mistake is taken for sizes that do not fit"; }
+scale 1 apart --ranks 1,2,3 --strong --simulate --measure --steps 8 --table runs/a/costs.json --target 0.000001
+[ "$(sizes apart)" = "1 4;2 4;" ] && grep -q "^not simulated: 3 ranks, not run either: " apart.txt ||
+    { cat apart.txt apart.err; fail "a size that cannot run is run, or not named"; }
 for nodes in 0 -1 1000001 4611686018427387904 99999999999999999999; do
     refused "$nodes: expected a whole number from 1 to 1000000" --ranks 8 --simulate --cluster "$clusters/h100.toml" \
         --cluster-nodes $nodes

@@ -137,7 +137,8 @@ CHECK
 "$orrery" simulate "${tiny[@]}" --table h100.json --tokens 1.28e9 > table.txt || fail "a table of a cluster, as text"
 has "training    1.28 G tokens: 10,000,000 steps, | days without failures, price |h100.json, NVIDIA H100-80GB" table.txt
 "$orrery" plan "${tiny[@]}" --ranks 2 --jobs 2 --table h100.json --tokens 1.28e9 > table.txt || fail "a plan by a table"
-has "training with the fastest choice: 1.28 G tokens: |kernel times on h100 are measured, from h100.json|as measured" table.txt
+has "training with the fastest choice: 1.28 G tokens: |kernel times on h100 are measured, from h100.json|as measured" \
+    table.txt
 refused 2 'measured on |DGX H100| has h100' simulate "${tiny[@]}" --table fit.json
 refused 2 'a table has times of orrery.s own kernels' simulate "${tiny[@]}" --table h100.json --software nemo
 # Rows that differ between repetitions are noted.

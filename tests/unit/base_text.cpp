@@ -18,6 +18,8 @@ TEST_CASE("bytes, counts and times print with units") {
     CHECK(seconds_text(999.94) == "999.9 s");
     CHECK(seconds_text(1234) == "20.57 min");
     CHECK(seconds_text(45000) == "12.5 h");
+    CHECK(seconds_text(999.9 * 3600) == "999.9 h");
+    CHECK(seconds_text(48000.0 * 3600) == "48,000 h");
     CHECK(short_text(950) == "950");
     CHECK(short_text(10.7e6) == "10.7 M");
     CHECK(short_text(999.7e3) == "1.00 M");

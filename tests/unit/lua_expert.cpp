@@ -159,6 +159,10 @@ TEST_CASE("tensor strategy: a part of a sequence is split as a whole one is, and
     CHECK(kinds_over(distribute(all->train(), all->mesh), "reduce_scatter")["tp"] > 0);
     CHECK_THROWS_WITH(shortened(15, "sequence = true"), Catch::Contains("cannot split seq over tp=2: 15 of them in"));
     CHECK_NOTHROW(shortened(15, "sequence = true, optional = true"));
+    CHECK_NOTHROW(shortened(8, "sequence = true, keep = true"));
+    CHECK_THROWS_WITH(shortened(8, "keep = true"), Catch::Contains("a.lua") &&
+                                                       Catch::Contains("keep = true has no effect") &&
+                                                       Catch::Contains("set sequence = true, or leave keep out"));
 }
 
 TEST_CASE("tensor strategy: it refuses to split nothing where experts are split over its axis already") {

@@ -1,5 +1,5 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -8,6 +8,7 @@
 
 #include "compile/ids.h"
 #include "compile/pipeline.h"
+#include "draw/picture.h"
 #include "folders.h"
 #include "golden.h"
 #include "ir/check_program.h"
@@ -247,12 +248,13 @@ TEST_CASE("scripts/gpt.lua refuses an option that its model lacks") {
     CHECK(refused({"script.model=mixtral", "script.overflow=again", "script.capacity=3"}) == "");
     CHECK(has(refused({"script.model=qwen3_moe", "script.dense=6"}), "script.dense = 6: none of 6 layers would have"));
     CHECK(has(refused({"script.model=mixtral", "mesh.dp=2", "script.expert_axes=dq"}),
-              "script.expert_axes = dq: \"dq\" is not one of the valid names\n  valid names: cp, dp, ep, pp, tp"));
+              "script.expert_axes = dq: \"dq\" is not one of the valid names\n  valid names: cp, dp, ep, pp, rep, tp"));
     CHECK(has(refused({"script.model=mixtral", "mesh.dp=2", "script.expert_axes=dp,ap"}),
               "script.expert_axes = dp,ap: \"ap\" is not one of the valid names"));
     CHECK(has(refused({"script.model=mixtral", "mesh.dp=2", "script.expert_axes=cp"}),
               "script.expert_axes = cp: the mesh has no such axis"));
     CHECK(refused({"script.model=mixtral", "mesh.dp=2", "script.expert_axes=dp, cp"}) == "");
+    CHECK(refused({"script.model=mixtral", "mesh.rep=2", "script.expert_axes=rep"}) == "");
     CHECK(has(refused({"script.recompute=attention,gelo"}),
               "cannot recompute \"gelo\": no marked scope has a forward op of this kind that can run again"));
     CHECK(has(refused({"script.recompute=attention,gelo"}), "did you mean \"gelu\"?"));
@@ -291,6 +293,11 @@ TEST_CASE("the memory report has sums of gradients and copies of params on lines
         const auto count = static_cast<double>(parameters(made->train()));
         CHECK(static_cast<double>(all.classes.at(0).param_copies) == Approx(2 * count).epsilon(0.05));
         CHECK(static_cast<double>(all.classes.at(0).gradients) > 3.9 * count);  // f32, whatever is sent
+        const auto points = picture(plan, false, 0).memory.at(0).points;        // the picture has the same parts
+        const auto fullest = *std::ranges::max_element(points, {}, &MemoryCurve::Point::all);
+        CHECK(fullest.gradients == all.classes[0].gradients);
+        CHECK(fullest.param_copies == all.classes[0].param_copies);
+        CHECK(fullest.activations == all.classes[0].activations);
         return all.classes.at(0);
     };
     const ClassSummary wide = of("f32"), narrow = of("bf16");

@@ -418,6 +418,16 @@ TEST_CASE("multi-token prediction is left out, or trained with a weight") {
     REQUIRE(program.find("mtp.eh_proj.weight"));
     CHECK(program.value(*program.find("mtp.eh_proj.weight")).type.shape == Shape{32, 16});
     CHECK(program.find("mtp.mlp.gate.correction"));
+    const auto recomputed = [&](const std::string& layers) {
+        const auto made =
+            run(folder.path, 13, {with_it[0], "script.recompute=all", "script.recompute_layers=" + layers});
+        std::vector<std::string> scopes;
+        for (const ScopeMark& mark : made->experiment->train().scope_marks())
+            if (mark.recompute) scopes.push_back(mark.scope);
+        return scopes;
+    };
+    CHECK(recomputed("0") == std::vector<std::string>{"layers.0", "layers.1", "mtp"});
+    CHECK(recomputed("1") == std::vector<std::string>{"layers.0"});
     has(said(with(config, "num_nextn_predict_layers", 2), 13, with_it),
         "it has 2 modules of multi-token prediction, and mtp_weight needs exactly 1");
     has(said(config_of("llama"), 13, with_it), "it has 0 modules of multi-token prediction");

@@ -75,6 +75,27 @@ TEST_CASE("the picture says what the table says", "[scale]") {
     CHECK_THAT(scale_svg(report), Contains(">100 %<") && !Contains("nan") && !Contains("inf"));
 }
 
+TEST_CASE("sizes left out are named, also in the picture, and what speed-ups are over", "[scale]") {
+    ScaleReport report = three_sizes();
+    report.runs.erase(report.runs.begin());
+    report.simulated = true;
+    const std::string over = "speed-up and efficiency over 2 ranks", reason = "1 rank: out of memory: rank 0 needs ";
+    CHECK_THAT(scale_text(report) + scale_svg(report), !Contains("over 2 ranks"));
+    report.smallest_left_out = true;
+    report.left_out = {
+        reason + "90 GiB\n  split more",
+        "8 ranks: heads are not a multiple of the ranks over which they are to be split, and of " + reason};
+    CHECK_THAT(scale_text(report), Contains(over));
+    const std::string svg = scale_svg(report);
+    CHECK_THAT(svg, Contains(over) && Contains("not simulated: " + reason + "90 GiB<") &&
+                        Contains("8 ranks: heads are not") && Contains("rank 0 needs"));
+    test::check_labels(svg);
+    report.target = 0.5;
+    CHECK(report.reaches_target());
+    report.largest_left_out = true;
+    CHECK_FALSE(report.reaches_target());
+}
+
 TEST_CASE("labels of the picture do not overlap, for one size and for fifteen", "[scale]") {
     ScaleReport report = three_sizes();
     test::check_labels(scale_svg(report));

@@ -148,9 +148,11 @@ TEST_CASE("search: a mesh that is kept is searched as well as among others, and 
             const Found among = Search(s, each(judge)).run();
             std::map<std::tuple<int64_t, int64_t>, double> best;
             for (const Judged& one : among.all) {
+                if (!one.fits()) continue;
                 double& now = best.emplace(std::tuple(one.choice.tp, one.choice.pp), one.step_s).first->second;
-                if (one.fits()) now = std::min(now, one.step_s);
+                now = std::min(now, one.step_s);
             }
+            CHECK(best.size() > 1);
             for (const Judged& one : among.all) {
                 if (!one.fits() || one.step_s > best.at({one.choice.tp, one.choice.pp})) continue;
                 SearchSpace kept = s;

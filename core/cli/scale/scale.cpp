@@ -6,9 +6,11 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <set>
 
 #include "base/env.h"
 #include "base/files/result_file.h"
@@ -233,7 +235,7 @@ std::map<std::string, double> parts_of_run(const std::string& run_json) {
 }
 
 bool ScaleReport::reaches_target() const {
-    return (!simulated || !largest_left_out) && (runs.empty() || efficiency(runs.size() - 1) >= target);
+    return !largest_left_out && (runs.empty() || efficiency(runs.size() - 1) >= target);
 }
 
 namespace {
@@ -246,23 +248,34 @@ void run_all(const ScriptCommand& script, const ScaleCommand& command, const std
     if (!report.simulated) signals.emplace();  // must come before a simulation loads libraries that create threads
     std::vector<ScaledRun> simulated;
     std::vector<std::optional<double>> predicted;
+    std::vector<Size> kept;  // those that can be simulated, or at least run
+    std::exception_ptr mistake;
+    std::set<std::string> reasons;
     for (const Size& size : command.simulate ? sizes : std::vector<Size>()) {
         if (signals) end_when_asked(*signals);
         ScriptCommand asked = script;
         asked.sets = sets_of(script, command, size);
-        predicted.emplace_back();
         try {
             simulated.push_back(simulated_run(asked, command, size.sequences));
-            predicted.back() = simulated.back().throughput;
+            predicted.emplace_back(simulated.back().throughput);
+            kept.push_back(size);
         } catch (const Error& error) {
-            report.left_out.push_back(fmt::format("{}: {}", plural(size.ranks, "rank"), error.what()));
+            const bool runs = command.measure && dynamic_cast<const NotPriced*>(&error);
+            if (runs) predicted.emplace_back(), kept.push_back(size);
+            report.left_out.push_back(fmt::format("{}{}: {}", plural(size.ranks, "rank"),
+                                                  command.measure && !runs ? ", not run either" : "", error.what()));
+            reasons.insert(error.what());
+            mistake = std::current_exception();
         }
     }
+    if (command.simulate && simulated.empty() && reasons.size() == 1) std::rethrow_exception(mistake);
     if (command.simulate && simulated.empty())
         throw Error(fmt::format("scale: none of the sizes can be simulated\n  {}", join(report.left_out, "\n  ")));
-    report.largest_left_out = command.simulate && !predicted.back();
+    if (!command.simulate) kept = sizes;
+    report.largest_left_out = kept.back().ranks != sizes.back().ranks;
+    report.smallest_left_out = kept.front().ranks != sizes.front().ranks;
     if (!simulated.empty()) report.notes = simulated.front().notes;
-    report.runs = signals ? measured_runs(script, command, sizes, *signals) : simulated;
+    report.runs = signals ? measured_runs(script, command, kept, *signals) : simulated;
     if (command.simulate && command.measure) report.predicted = predicted;
 }
 
@@ -292,7 +305,7 @@ int scale_command(const ScriptCommand& script, const ScaleCommand& command) {
     }
     std::fputs(scale_text(report).c_str(), stdout);
     for (const std::string& size : report.left_out) std::printf("not simulated: %s\n", size.c_str());
-    if (report.largest_left_out) std::printf("the largest size was not simulated: the target counts as missed\n");
+    if (report.largest_left_out) std::printf("the largest size was left out: the target counts as missed\n");
     for (const std::string& note : report.notes) std::printf("%s\n", note.c_str());
     if (!command.out.empty()) write_result(command.out, scale_svg(report));
     return report.reaches_target() ? 0 : 1;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "orrery/error.h"
 
 namespace orrery {
 
@@ -45,21 +46,24 @@ struct ScaleReport {
     std::vector<std::optional<double>> predicted;
     std::vector<std::string> notes;     ///< notes about the cost tables of the predictions, to print
     std::vector<std::string> left_out;  ///< sizes that cannot be simulated, and why: "64 ranks: out of memory ..."
-    bool largest_left_out = false;      ///< the largest size is among them
+    bool largest_left_out = false;      ///< the largest size is not in `runs`
+    bool smallest_left_out = false;     ///< nor is the smallest, so that speed-ups are over a larger one
 
     double speedup(size_t run) const { return runs[run].throughput / runs.front().throughput; }
     double efficiency(size_t run) const {
         return speedup(run) * static_cast<double>(runs.front().ranks) / static_cast<double>(runs[run].ranks);
     }
-    /// Whether the largest size reaches the target; false if it could not be simulated, and was not measured.
+    /// ", speed-up and efficiency over 8 ranks" if the smallest size was left out; otherwise "".
+    std::string baseline_text() const;
+    /// Whether the largest size reaches the target; false if it was left out.
     bool reaches_target() const;
 };
 
 /// Runs the script with each number of ranks on this host, in temporary folders, and prints the table. Returns 0 if the
 /// largest run reaches the target, otherwise 1. Throws Error for invalid flags before anything runs, and if a run
-/// fails. Sizes that cannot be simulated are named, and left out of the table; if none can, throws Error. With
-/// `simulate`, nothing runs unless `measure` is set. A stop signal ends the current run, removes the
-/// folders and returns 128 + signal.
+/// fails. Sizes that cannot be simulated are named, and left out of the table; if none can, throws Error: that of the
+/// script, if it is the same for all sizes. With `simulate`, nothing runs unless `measure` is set, and a size that
+/// cannot be compiled does not. A stop signal ends the current run, removes the folders and returns 128 + signal.
 int scale_command(const ScriptCommand& script, const ScaleCommand& command);
 
 /// Returns a table of throughput, speed-up and efficiency, and of parts of a step that grew, in percentage points.
@@ -67,7 +71,13 @@ std::string scale_text(const ScaleReport& report);
 /// Draws the report as SVG: throughput over ranks with the ideal and the target; below it, how a step's time is spent.
 std::string scale_svg(const ScaleReport& report);
 
-/// Simulates a run; the settings of `script` determine its mesh and batch of `sequences`.
+/// A run can be compiled, but there are no costs to predict its time with.
+struct NotPriced : Error {
+    using Error::Error;
+};
+
+/// Simulates a run; the settings of `script` determine its mesh and batch of `sequences`. Throws NotPriced, or
+/// Error if it does not compile, for example because it does not fit in memory.
 ScaledRun simulated_run(const ScriptCommand& script, const ScaleCommand& command, int64_t sequences);
 
 /// Parses "1,2,4". Throws Error unless the sizes are whole, above 0, at most `most` and ascending.

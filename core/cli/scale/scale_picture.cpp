@@ -56,9 +56,14 @@ public:
     std::string svg() {
         canvas_.text(margin, y_ += margin + 18, report_.title, "title");
         canvas_.text(margin, y_ += 20,
-                     fmt::format("{}{}", report_.simulated ? "simulated; " : "",
-                                 report_.strong ? "the same batch at every size" : "the batch grows with the ranks"),
+                     fmt::format("{}{}{}", report_.simulated ? "simulated; " : "",
+                                 report_.strong ? "the same batch at every size" : "the batch grows with the ranks",
+                                 report_.baseline_text()),
                      "fact");
+        for (const std::string& size : report_.left_out)
+            for (const std::string& line :
+                 drawing::lines_of("not simulated: " + size.substr(0, size.find('\n')), 12, width() - 2 * margin))
+                canvas_.text(margin, y_ += 17, line, "fact");
         throughput();
         parts();
         return canvas_.finish(width(), y_ + margin, report_.title, style_sheet(names_.size()), "");

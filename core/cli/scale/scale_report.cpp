@@ -28,11 +28,15 @@ std::string what_grew(const ScaledRun& first, const ScaledRun& run) {
 
 }  // namespace
 
+std::string ScaleReport::baseline_text() const {
+    return smallest_left_out ? ", speed-up and efficiency over " + plural(runs.front().ranks, "rank") : "";
+}
+
 std::string scale_text(const ScaleReport& report) {
     const bool predicted = !report.predicted.empty();
-    std::string text = fmt::format("{}{}, {}; target {:.0f} %\n", report.title, report.simulated ? ", simulated" : "",
+    std::string text = fmt::format("{}{}, {}{}; target {:.0f} %\n", report.title, report.simulated ? ", simulated" : "",
                                    report.strong ? "the same batch at every size" : "the batch grows with the ranks",
-                                   100 * report.target);
+                                   report.baseline_text(), 100 * report.target);
     text += fmt::format("{:>6} {:>9} {:>10}{} {:>8} {:>10} {:>6}  {}\n", "ranks", "sequences",
                         report.runs.front().unit() + "/s",
                         predicted ? fmt::format(" {:>10} {:>6}", "predicted", "off") : "", "speed-up", "efficiency",

@@ -30,9 +30,17 @@ ScaledRun on_cluster(const ScriptCommand& script, const SimulateCommand& how, Sc
     return run;
 }
 
+LocalForecast priced(const LocalScript& script, const SimulateCommand& how) {
+    try {
+        return local_forecast(script.compiled, script.settings, script.plain, how);
+    } catch (const Error& error) {
+        throw NotPriced(error.what(), error.fault());
+    }
+}
+
 ScaledRun on_this_machine(const ScriptCommand& given, const SimulateCommand& how, ScaledRun run) {
     const LocalScript script = local_script(given, how);
-    const LocalForecast made = local_forecast(script.compiled, script.settings, script.plain, how);
+    const LocalForecast made = priced(script, how);
     const double step = made.step_s();
     run.notes = script.notes;
     run.ranks = script.compiled.mesh.ranks();

@@ -27,6 +27,10 @@ public:
           optional_(options.flag("optional", false)),
           origin_(std::move(origin)) {
         if (origin_.who.empty()) origin_.who = "tensor";
+        if (keep_ && !sequence_)
+            throw Error(origin_,
+                        "strategy tensor: keep = true has no effect: without sequence, inputs of blocks are "
+                        "whole already\n  set sequence = true, or leave keep out");
     }
 
     void annotate(Program& program, const Mesh& mesh) override {
