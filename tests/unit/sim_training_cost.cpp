@@ -18,7 +18,8 @@ TEST_CASE("training cost: steps, days and price of a number of tokens", "[traini
     terms.price_per_s = 16384 * 2.5 / 3600;
     CHECK(training_cost(terms, 8).days == Approx(937500 * 8 / 86400.0 / 0.9));
     CHECK(training_cost(terms, 8).price == Approx(937500 * 8 / 0.9 * terms.price_per_s));
-    CHECK(text(terms, 8) == "15.0 T tokens: 937,500 steps, 96.45 days with goodput 90.0 %, price 94.8 M in the unit of price_per_hour");
+    CHECK(text(terms, 8) ==
+          "15.0 T tokens: 937,500 steps, 96.45 days with goodput 90.0 %, price 94.8 M in the unit of price_per_hour");
     terms.tokens = 1;
     CHECK(training_cost(terms, 8).steps == 1);
     terms.tokens_per_step = 0;
