@@ -110,8 +110,8 @@ refused 2 'no cluster and no table|--table FILE' "$source_root/scripts/gpt.lua" 
     --set data.tokens_per_sequence=32 --set train.sequences_per_step=4 --set train.steps=4
 refused 2 'nothing runs|transport gloo of axis|was not measured' runs/a --ranks 2 --set run.transport=gloo
 grep -q "take " <<< "$out" && fail "more memory or fewer ranks measure no transport: $out"
-refused 2 'nothing runs|3 sequences per step are not divisible by dp = 2 (for dp = 2: set train.sequences_per_step to 2 or 4)' runs/a --ranks 2 \
-    --set train.sequences_per_step=3 --most-tp 1 --most-pp 1 --most-cp 1
+refused 2 'nothing runs|3 sequences per step are not divisible by dp = 2 (for dp = 2: set train.sequences_per_step to 2 or' \
+    runs/a --ranks 2 --set train.sequences_per_step=3 --most-tp 1 --most-pp 1 --most-cp 1
 refused 2 'the mesh of --keep mesh has 2' runs/a --ranks 4 --keep mesh
 refused 2 'nothing fits|on a rank in the best case| more than the |fewer ranks (--ranks), or a machine' runs/a \
     --ranks 2 --set script.embed=24576 --set script.layers=96 --set script.heads=96 --keep recompute,schedule,samples

@@ -96,7 +96,8 @@ TEST_CASE("preflight: what is held against no figure is said, with the nodes tha
     CHECK_THAT(preflight_text(report), Catch::Contains("expected (c.toml): nothing of what was measured\n") &&
                                            Catch::Contains("held against no figure: matrix_f32_tflops, memory_gb_s"));
     CHECK_THAT(preflight_text(report),
-               Catch::Contains("fit, but ranks were only compared with each other: no expected figures; give --cluster FILE or"));
+               Catch::Contains("fit, but ranks were only compared with each other: no expected figures; give "
+                               "--cluster FILE or"));
     CHECK_THAT(preflight_json(report), Catch::Contains("\"compared_with\":\"other ranks\""));
     report.expected.unsaid.clear();
     CHECK_THAT(preflight_json(report), Catch::Contains("\"compared_with\":\"expected figures\""));
