@@ -81,8 +81,8 @@ ClusterPrices::ClusterPrices(const Cluster& cluster, const Mesh& mesh, const Map
 Demand ClusterPrices::kernel(const KernelSpec& spec, int64_t rank) {
     if (!software_.software.planned && lays_out(spec)) return {};
     if (is_measured_[kind_of(rank)]) {
-        if (measured_->knows(spec.op)) return {.fixed_s = measured_->price(spec).alone_s, .loads = {}, .how = ""};
-        by_formula_.insert(spec.op);
+        if (measured_->knows(spec)) return {.fixed_s = measured_->price(spec).alone_s, .loads = {}, .how = ""};
+        by_formula_.insert(fmt::format("{} {}", spec.op, name_of(work_of(spec).type)));
     }
     return of(rank).kernel(spec);
 }
@@ -91,8 +91,9 @@ std::vector<std::string> ClusterPrices::sources() const {
     if (!measured_) return {};
     std::vector<std::string> lines = {measured_->sources()};
     if (!by_formula_.empty())
-        lines.push_back(fmt::format("ops without a row in the table, estimated from the accelerator's rates: {}",
-                                    join_few({by_formula_.begin(), by_formula_.end()}, 8)));
+        lines.push_back(
+            fmt::format("ops and types without a row in the table, estimated from the accelerator's rates: {}",
+                        join_few({by_formula_.begin(), by_formula_.end()}, 8)));
     return lines;
 }
 

@@ -58,7 +58,7 @@ private:
     std::vector<KernelPrices> kernels_;
     std::optional<LocalKernels> measured_;
     std::vector<char> is_measured_;     ///< by kind of node: whether `measured_` is of its accelerator
-    std::set<std::string> by_formula_;  ///< priced ops that the table lacks
+    std::set<std::string> by_formula_;  ///< priced ops, each with a type, that the table lacks
     ClusterWires wires_;
     SoftwareWires sent_;
 };

@@ -105,6 +105,17 @@ double mean_rate(const Cluster& cluster, int64_t ranks, const std::string& preci
     return mean;
 }
 
+double price_per_s(const Cluster& cluster, int64_t ranks) {
+    double price = 0;
+    const std::vector<int64_t> by_kind = cluster.ranks_by_kind(ranks);
+    for (size_t k = 0; k < by_kind.size(); ++k) {
+        const double of_one = cluster.kinds[k].accelerator.price_hour / 3600;
+        if (by_kind[k] > 0 && of_one <= 0) return 0;
+        price += static_cast<double>(by_kind[k]) * of_one;
+    }
+    return price;
+}
+
 Prediction predict(const Compiled& compiled, const Simulated& run, const Cluster& cluster, const Mapping& mapping,
                    const std::string& precision, double restart_s, const std::vector<int64_t>& memory) {
     Prediction p;
@@ -122,14 +133,15 @@ Prediction predict(const Compiled& compiled, const Simulated& run, const Cluster
         const Accelerator& one = cluster.kind_of(mapping.slot(rank)).accelerator;
         if (rate_of(one, precision) != p.rate) p.several_kinds = true;
         p.energy_j += one.power_w * run.step_s;
-        p.price += one.price_hour / 3600 * run.step_s;
     }
+    p.price = price_per_s(cluster, mapping.ranks()) * run.step_s;
     add_failures(p, compiled, cluster, restart_s);
     return p;
 }
 
 TrainingTerms terms_of(const Prediction& p, double tokens) {
-    TrainingTerms terms{tokens, p.tokens_per_s_rank * p.step_s * static_cast<double>(p.ranks), {}, p.price / p.step_s};
+    const double of_step = std::round(p.tokens_per_s_rank * p.step_s * static_cast<double>(p.ranks));
+    TrainingTerms terms{tokens, of_step, {}, p.price / p.step_s};
     if (p.checkpoint_s > 0 && p.between_failures_s > 0) terms.goodput = p.goodput;
     return terms;
 }

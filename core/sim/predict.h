@@ -62,6 +62,9 @@ struct Prediction : StepShares {
 /// accelerators does not support the type.
 double mean_rate(const Cluster& cluster, int64_t ranks, const std::string& precision);
 
+/// Price per second of the accelerators of the first `ranks` slots; 0: unknown, because one of them has no price.
+double price_per_s(const Cluster& cluster, int64_t ranks);
+
 /// Predicts the cost of a step. `precision`: type of the matrix products, whose dense rate is the base of MFU.
 /// `restart_s`: seconds from a failure until the checkpoint is read. `memory`: bytes that ranks need, by class of the
 /// train step; empty: the plan's arenas. Throws Error if the cluster lacks the type's rate.

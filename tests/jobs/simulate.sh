@@ -212,6 +212,18 @@ awk '/step s/ { getline; exit !($11 == 3 && ($12 == "zbv" || $6 == 1) && / yes /
 for kept in "--most-tp 1" "--keep mesh --set mesh.tp=1 --set mesh.dp=4"; do
     refused 2 "no mesh in the search has tp collectives to split" plan --tp-chunks 2 $kept
 done
+# A list of stages fits one mesh and schedule.
+refused 2 "script.stages = 3,5: plan varies the mesh and the schedule" plan --keep mesh --set script.stages=3,5
+plan --keep mesh,schedule --set script.stages=3,5 > stages.txt || { cat stages.txt; fail "no plan with given stages"; }
+# HSDP: the axis that ZeRO does not split is told apart from dp, by any name.
+for axis in rep pod; do
+    hybrid=(--set train.microbatches=2 --set mesh.pp=1 --set mesh.tp=1 --set mesh.$axis=4 --set script.replicate=$axis)
+    refused 2 "mesh.$axis = 4: the search does not vary it" plan "${hybrid[@]}"
+    plan --keep mesh,recompute,sequence "${hybrid[@]}" --json > $axis.json || fail "no plan with mesh.$axis"
+    [ "$(python3 -c 'import json,sys; best = json.load(open(sys.argv[1]))["choices"][0]
+print(best["rep"], best["dp"], best["tp"])' $axis.json)" = "4 2 1" ] ||
+        { cat $axis.json; fail "mesh.$axis is part of dp"; }
+done
 refused 2 ".svg" plan -o plan.png
 refused 2 "there is no folder no/such" plan -o no/such/plan.svg
 refused 2 "expected the name of a file" plan -o ''

@@ -48,7 +48,7 @@ exits 2 seven "$orrery" plan "$source_root/scripts/gpt.lua" --cluster "$source_r
     --ranks 7 --set train.sequences_per_step=256 --set train.steps=10 --set data.tokens_per_sequence=64 \
     --set data.vocab=1024 --set script.layers=6 --set script.embed=48 --set script.heads=4 --most-cp 1
 grep -q "nothing fits" seven.err && { cat seven.err; fail "memory is not what is lacking"; }
-not_whole="256 sequences per step are not divisible by dp = 7 (for dp = 7: set train.sequences_per_step to 252 or 259)"
-grep -q "$not_whole" seven.err ||
+named="256 sequences per step are not divisible by dp = 7 (for dp = 7: set train.sequences_per_step to 252 or 259)"
+grep -qF "$named" seven.err ||
     { cat seven.err; fail "nothing says that the batch does not divide"; }
 echo "1 passed, 0 failed"

@@ -124,7 +124,8 @@ json.dump(table, open("twice.json", "w"))' || fail "a table of a machine half as
 python3 - << 'CHECK' || fail "kernels of a table, days and price on a cluster"
 import json
 formula, table = json.load(open("formula.json")), json.load(open("table.json"))
-assert "kernels" not in formula and "training" not in formula
+assert "kernels" not in formula and "training" not in formula and formula["notes"] == []
+assert table["notes"] == ["kernel times on h100 are measured, from h100.json (NVIDIA H100-80GB)"], table["notes"]
 assert table["kernels"]["tables"] == ["h100.json"] and "as measured" in table["kernels"]["sources"][0], table
 twice = json.load(open("twice_said.json"))
 computing = [one["step_s"] * one["computing"] for one in (formula, table, twice)]
@@ -135,12 +136,19 @@ assert abs(training["days"] / (1e7 * table["step_s"] / 86400) - 1) < 1e-9, train
 assert abs(training["price"] / (training["days"] * 24 * 2 * 2.5) - 1) < 1e-6, training
 CHECK
 "$orrery" simulate "${tiny[@]}" --table h100.json --tokens 1.28e9 > table.txt || fail "a table of a cluster, as text"
-has "training    1.28 G tokens: 10,000,000 steps, | days without failures, price |h100.json, NVIDIA H100-80GB" table.txt
-"$orrery" plan "${tiny[@]}" --ranks 2 --jobs 2 --table h100.json --tokens 1.28e9 > table.txt || fail "a plan by a table"
+has "training    1.28 G tokens: 10,000,000 steps, | days without failures, price |h100.json (NVIDIA H100-80GB)" table.txt
+"$orrery" plan "${tiny[@]}" --ranks 2 --jobs 2 --table h100.json --tokens 1.28e9 > table.txt ||
+    fail "a plan by a table"
 has "training with the fastest choice: 1.28 G tokens: |kernel times on h100 are measured, from h100.json|as measured" \
     table.txt
 refused 2 'measured on |DGX H100| has h100' simulate "${tiny[@]}" --table fit.json
-refused 2 'a table has times of orrery.s own kernels' simulate "${tiny[@]}" --table h100.json --software nemo
+sed 's/NVIDIA H100-80GB/NVIDIA B200/' h100.json > b200.json
+refused 2 'b200.json: measured on NVIDIA B200, but h100.json on NVIDIA H100-80GB' simulate "${tiny[@]}" \
+    --table h100.json --table b200.json
+# A table measured in f32 does not price kernels in bf16.
+"$orrery" simulate "${tiny[@]}" --table h100.json --set train.precision=bf16 > narrow.txt || fail "another precision"
+has "ops and types without a row in the table, |matmul bf16" narrow.txt
+refused 2 "a table has times of orrery's own kernels" simulate "${tiny[@]}" --table h100.json --software nemo
 # Rows that differ between repetitions are noted.
 sed -E 's/"(model name|CPU part)": *"[^"]*"/"\1":"NVIDIA H100-80GB"/
     0,/"samples":/s//"spread":2.5,"samples":/' fit.json > wide.json

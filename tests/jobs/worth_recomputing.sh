@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What `orrery plan` finds worth recomputing: kinds of op that free a quarter and more of a step's activations for two
 # percent of its time, and the name of one that frees next to nothing, which `orrery check` says at the script's line.
-# GPT-3 175B on 1,024 A100, in 8 stages of 8-way tensor parallelism with a split sequence, where a kind that is cheap may
+# GPT-3 175B on 1,024 A100, in 8 stages of 8-way tensor parallelism with a split sequence, where a recomputed kind may
 # delay a collective.
 source "$(dirname "$0")/lib.sh"
 command -v python3 > /dev/null || { echo "skipped: python3, which reads JSON, is not here"; exit 77; }

@@ -210,9 +210,12 @@ TEST_CASE("use R, keep = part: kept split, gathered once in each pass by all rea
         Model m = block(4, 4, 2, 4, 12, false);
         m.split_names({{"heads", "tp"}, {"mlp", "tp"}, {"vocab", "tp"}});
         for (const char* name : {"residual1", "residual2"}) m.store(name, "tp", S(1));
-        for (const Op& op : m.program.ops)
-            if (op.kind == "rmsnorm" && parts)
-                m.program.use(op.outputs[0], "tp", R, {"test", "strategy.lua", 3, 0}, Keep::part);
+        const Origin origin{"test", "strategy.lua", 3, 0};
+        for (const Op& op : m.program.ops) {
+            if (op.kind != "rmsnorm") continue;
+            m.program.store(op.outputs[0], "tp", S(1), origin);
+            if (parts) m.program.use(op.outputs[0], "tp", R, origin, Keep::part);
+        }
         return sound(m.program, mesh_of({{"tp", 2}}, micro));
     };
     for (const int64_t micro : {1, 2}) {

@@ -202,13 +202,19 @@ TEST_CASE("kinds of node: the bundle of a block has the rate of the NICs below i
     }
 }
 
-TEST_CASE("kinds of node: the rate that MFU is told over is that of all ranks' accelerators") {
+TEST_CASE("kinds of node: the rate that MFU is told over and the price are those of all ranks' accelerators") {
     const Cluster both = cluster_of({fast, slow});
     CHECK(mean_rate(both, 8, "bf16") == Approx(600e12));
     CHECK(mean_rate(cluster_of({slow, fast}), 8, "bf16") == Approx(600e12));
     CHECK(mean_rate(both, 4, "bf16") == 1000e12);
     CHECK(mean_rate(both, 6, "bf16") == Approx((4 * 1000e12 + 2 * 200e12) / 6));
     CHECK_THROWS_WITH(mean_rate(both, 8, "fp8"), Catch::Contains("no rate for matrix products of fp8"));
+    Cluster priced = both;
+    priced.kinds[0].accelerator.price_hour = 3600;
+    CHECK(price_per_s(priced, 4) == 4);
+    CHECK(price_per_s(priced, 5) == 0);  // the price of one is unknown
+    priced.kinds[1].accelerator.price_hour = 7200;
+    CHECK(price_per_s(priced, 5) == 6);
     CHECK(Mapping(both, Mesh({{"dp", 6}})).text() == "dp=6 over 2 nodes; 4 ranks on fast (fast), 2 on slow (slow)");
     CHECK(Mapping(cluster_of({fast}), Mesh({{"dp", 4}})).text() == "dp=4 in a node");
 }

@@ -69,11 +69,14 @@ TEST_CASE("local kernels: rows, what lies between them, and rates") {
     CHECK(kernels.price(product(1024)).alone_s == Approx(16e-3));
     CHECK(kernels.price(product(32)).alone_s == Approx(0.5e-3));
     CHECK(kernels.price(product(64, DType::bf16)).alone_s == Approx(1e-3));  // no row of its type
+    CHECK(kernels.knows(product(1024)));
+    CHECK_FALSE(kernels.knows(product(64, DType::bf16)));
     // relu has no row: as many bytes as gelu's.
     KernelSpec relu = gelu(2048);
     relu.op = "relu";
     CHECK(kernels.price(relu).alone_s == Approx(2e-4));
     CHECK(kernels.price(relu).from == LocalPrice::From::kind);
+    CHECK_FALSE(kernels.knows(relu));
     // Attention has neither rows nor kin: 4 FLOP a score and element of a head, at the products' rate.
     const TensorType x{DType::f32, {1, 64, 2, 32}};
     const KernelSpec attention{"attention", {}, {x, x, x}, {x}};

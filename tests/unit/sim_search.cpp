@@ -544,4 +544,14 @@ TEST_CASE("search: closed forms of what choices lose and keep") {
     }
     c.zero = -1;
     CHECK(state_bytes(mixed, c) == 0);
+    c.zero = 1;
+    c.rep = 2;  // splits the batch, but not what ZeRO splits
+    CHECK(state_bytes(mixed, c) == of_mixed[1] / 4);
+    CHECK(c.text() == "pp=4 rep=2 dp=8 tp=1 samples=1 zero=1 of my own x2");
+    SearchSpace s;
+    s.batch = 32;
+    CHECK(s.micros(c) == 2);
+    CHECK(s.whole(c));
+    c.samples = 4;
+    CHECK_FALSE(s.whole(c));
 }

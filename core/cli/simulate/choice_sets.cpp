@@ -127,7 +127,7 @@ std::vector<std::string> sets_of(const Choice& c, const SearchSpace& space) {
                                                std::tuple{"cp", c.cp, space.has_cp}, std::tuple{"tp", c.tp, true}})
             if (used) sets.push_back(fmt::format("mesh.{}={}", axis, size));
     if (space.microbatches == 0 && (space.varies_mesh || space.varies_samples))
-        sets.push_back(fmt::format("train.microbatches={}", space.batch / c.dp / c.samples));
+        sets.push_back(fmt::format("train.microbatches={}", space.micros(c)));
     if (space.varies_zero) sets.push_back(fmt::format("script.zero={}", c.zero));
     if (space.varies_schedule) {
         sets.push_back(fmt::format("script.pipeline=\"{}\"", c.schedule));
@@ -155,6 +155,11 @@ std::string toml(const Choice& c, const SearchSpace& space) {
     return out;
 }
 
+std::string replicate_axis(const Host::Options& options) {
+    const auto found = options.find("replicate");
+    return found == options.end() ? "rep" : found->second.value;
+}
+
 SearchSpace space_of(const Compiled& compiled, const Host::Options& options, const PlanCommand& command,
                      int64_t samples) {
     SearchSpace space;
@@ -175,10 +180,11 @@ SearchSpace space_of(const Compiled& compiled, const Host::Options& options, con
         std::tie(space.start.context, space.start.order) = space.contexts.front();
     }
     const Mesh& mesh = compiled.mesh;
-    const auto size = [&](const char* axis) { return mesh.find(axis) ? mesh.size(*mesh.find(axis)) : 1; };
+    const auto size = [&](const std::string& axis) { return mesh.find(axis) ? mesh.size(*mesh.find(axis)) : 1; };
     space.start.pp = size("pp");
     space.start.ep = size("ep");
-    space.start.dp = size("dp") * size("rep") * space.start.ep;
+    space.start.dp = size("dp") * space.start.ep;
+    space.start.rep = size(replicate_axis(options));
     space.start.cp = size("cp");
     space.start.tp = size("tp");
     space.start.samples = std::max<int64_t>(1, samples);

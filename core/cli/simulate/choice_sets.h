@@ -19,6 +19,10 @@ std::string toml(const Choice& choice, const SearchSpace& space);
 bool kept(const PlanCommand& command, const std::string& option);
 void require_options(const PlanCommand& command);
 
+/// Returns the mesh axis that splits the batch and over which ZeRO splits nothing (HSDP), whether or not the mesh has
+/// it.
+std::string replicate_axis(const Host::Options& options);
+
 /// Returns the space of meshes and options to search, beginning at the configured one. `options`: the [script] options
 /// that the script declares; `context` and `order` have the values that it lists as `one_of`. `samples`: samples per
 /// micro-batch.

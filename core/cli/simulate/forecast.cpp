@@ -161,6 +161,12 @@ std::optional<MeasuredKernels> measured_kernels(const Cluster& cluster, const Si
     std::vector<CostTable> plain;
     for (const std::string& file : command.tables) {
         const CostTable& table = plain.emplace_back(plain_costs(read_costs(file)));
+        if (measured_on(table) != measured_on(plain.front()))
+            throw Error(
+                fmt::format("--table {}: measured on {}, but {} on {}\n  give tables of one device: kernel times "
+                            "on other accelerators are estimated by formulas",
+                            file, measured_on(table), command.tables.front(), measured_on(plain.front())),
+                Fault::usage);
         std::vector<std::string> matching, others;
         for (const NodeKind& kind : cluster.kinds)
             (measured_on(table, kind.accelerator.name) ? matching : others).push_back(kind.accelerator.name);

@@ -27,20 +27,22 @@ size_t recompute_width(const FoundReport& report) {
 
 std::string header(const FoundReport& report) {
     return fmt::format(
-        "    step s  MFU %  full %     memory    pp    dp{}   cp   tp sample  zero  schedule       seq   {:<{}} "
+        "    step s  MFU %  full %     memory    pp{}    dp{}   cp   tp sample  zero  schedule       seq   {:<{}} "
         "mapping    context         binds\n",
-        report.space.experts > 0 ? "   ep" : "", "recompute", recompute_width(report));
+        report.space.start.rep > 1 ? "  rep" : "", report.space.experts > 0 ? "   ep" : "", "recompute",
+        recompute_width(report));
 }
 
 std::string row(const Judged& j, const FoundReport& report) {
     const Choice& c = j.choice;
+    const std::string copies = c.rep > 1 ? fmt::format(" {:>4}", c.rep) : "";
     const std::string experts = report.space.experts > 0 ? fmt::format(" {:>4}", c.ep) : "";
     const std::string sequence = !report.knows_sequence ? "-" : c.sequence ? "yes" : "no";
     return fmt::format(
-        "{:>10.4g} {:>6.1f} {:>7.1f} {:>10}  {:>4} {:>5}{} {:>4} {:>4} {:>6} {:>5}  {:<14} {:<5} {:<{}} {:<10} {:<15} "
-        "{}\n",
-        j.step_s, 100 * j.mfu, 100 * j.mfu * report.full_share, bytes_text(j.memory_bytes), c.pp, c.dp / c.ep, experts,
-        c.cp, c.tp, c.samples, c.zero < 0 ? "-" : std::to_string(c.zero), known(c.schedule_text()), sequence,
+        "{:>10.4g} {:>6.1f} {:>7.1f} {:>10}  {:>4}{} {:>5}{} {:>4} {:>4} {:>6} {:>5}  {:<14} {:<5} {:<{}} {:<10} "
+        "{:<15} {}\n",
+        j.step_s, 100 * j.mfu, 100 * j.mfu * report.full_share, bytes_text(j.memory_bytes), c.pp, copies, c.dp / c.ep,
+        experts, c.cp, c.tp, c.samples, c.zero < 0 ? "-" : std::to_string(c.zero), known(c.schedule_text()), sequence,
         known(c.recompute_text()), recompute_width(report), known(c.mapping), known(c.context_text()), j.binds);
 }
 
@@ -124,6 +126,7 @@ Json json_of(const Judged& j, const FoundReport& report) {
                  {"binds", j.binds},
                  {"sources", j.sources},
                  {"pp", c.pp},
+                 {"rep", c.rep},
                  {"dp", c.dp / c.ep},
                  {"ep", c.ep},
                  {"cp", c.cp},

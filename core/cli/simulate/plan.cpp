@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <optional>
+#include <set>
 
 #include "base/files/result_file.h"
 #include "base/json.h"
@@ -35,13 +36,13 @@ void show(int64_t judged, int64_t left, const Judged* best) {
                  static_cast<long long>(left), so_far.c_str());
 }
 
-/// Returns the samples in a micro-batch of one member of dp and ep. `microbatches`: as the script sets them; 0: as
-/// configured.
-int64_t samples_of(ScriptRunner& configured, int64_t batch, int64_t microbatches) {
+/// Returns the samples in a micro-batch of one member of dp, ep and `rep`. `microbatches`: as the script sets them; 0:
+/// as configured.
+int64_t samples_of(ScriptRunner& configured, int64_t batch, int64_t microbatches, const std::string& rep) {
     Config& config = configured.config();
     if (microbatches == 0) microbatches = config.table("train").integer("microbatches", 1);
     Config& mesh = config.table("mesh");
-    return batch / mesh.integer("dp", 1) / mesh.integer("rep", 1) / mesh.integer("ep", 1) / microbatches;
+    return batch / mesh.integer("dp", 1) / mesh.integer(rep, 1) / mesh.integer("ep", 1) / microbatches;
 }
 
 /// Number of ranks of each searched choice: the mesh's if it does not vary, else as requested or usual.
@@ -159,8 +160,25 @@ void find_recomputations(const Program& recorded, FoundReport& report) {
     if (space.varies_recompute) space.recomputes = std::move(found.worth);
 }
 
+/// Throws Error for what a search of other meshes and schedules than the configured ones cannot have.
+void require_searched(ScriptRunner& configured, const PlanCommand& command) {
+    const std::set<std::string> varied = {"pp", "dp", "ep", "cp", "tp"};
+    for (const Axis& axis : configured.settings.mesh.axes())
+        if (!kept(command, "mesh") && axis.size > 1 && !varied.contains(axis.name))
+            throw Error(
+                fmt::format("mesh.{0} = {1}: the search does not vary it\n  remove mesh.{0}, or give --keep mesh",
+                            axis.name, axis.size));
+    const std::string stages = configured.config().table("script").text("stages", "");
+    if (!stages.empty() && !(kept(command, "mesh") && kept(command, "schedule")))
+        throw Error(
+            fmt::format("script.stages = {}: plan varies the mesh and the schedule, stages fit one\n  add --keep "
+                        "mesh,schedule, or leave script.stages out",
+                        stages));
+}
+
 FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Site& site, SearchLimit& limit) {
     ScriptRunner configured(given, Job{});
+    require_searched(configured, command);
     const int64_t ranks = ranks_of(configured, command, site);
     const auto begun = std::chrono::steady_clock::now();
     const FirstLook first = site.first(probe_of(given, command), ranks);
@@ -173,8 +191,8 @@ FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Sit
     }
     SearchSpace& space = report.space;
     const int64_t micros = micros_of(first);
-    space =
-        space_of(first.compiled, first.options, command, samples_of(configured, first.compiled.sizes.full(), micros));
+    space = space_of(first.compiled, first.options, command,
+                     samples_of(configured, first.compiled.sizes.full(), micros, replicate_axis(first.options)));
     space.microbatches = micros;
     space.varies_samples = space.varies_samples && micros == 0;
     space.ranks = ranks;
@@ -182,9 +200,6 @@ FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Sit
     space.most_pp = command.most_pp > 0 ? command.most_pp : std::min<int64_t>(ranks, 64);
     const int64_t tokens = first.compiled.tokens_per_step / first.compiled.sizes.full();
     space.most_cp = !space.has_cp ? 1 : command.most_cp > 0 ? command.most_cp : site.usual_cp(ranks, tokens);
-    if (const int64_t rep = configured.settings.mesh.size("rep"); space.varies_mesh && rep > 1)
-        throw Error(
-            fmt::format("mesh.rep = {}: the search does not vary it\n  remove mesh.rep, or give --keep mesh", rep));
     const int64_t ep = configured.settings.mesh.size("ep");
     if (space.varies_mesh && space.experts == 0 && ep > 1)
         throw Error(

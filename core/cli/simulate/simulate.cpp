@@ -126,7 +126,8 @@ std::string tp_chunks_text(const SimulateCommand& command, const Forecast& made)
         count_text(made.cut), count_text(made.cut_of), command.tp_chunks);
 }
 
-Json as_json(const Forecast& made, const SimulateCommand& command, const Plan& plan, const Cluster& cluster) {
+Json as_json(const Forecast& made, const SimulateCommand& command, const Plan& plan, const Cluster& cluster,
+             const MeasuredKernels* measured) {
     const Prediction& p = made.prediction;
     Json json = {{"ranks", p.ranks},
                  {"step_s", p.step_s},
@@ -148,6 +149,7 @@ Json as_json(const Forecast& made, const SimulateCommand& command, const Plan& p
                  {"restore_s", p.restore_s},
                  {"goodput", p.goodput},
                  {"cluster", cluster.text()},
+                 {"notes", measured ? measured->notes : std::vector<std::string>()},
                  {"carried", Json::object()}};
     if (p.between_failures_s > 0 && p.checkpoint_s <= 0) json["goodput"] = nullptr;  // storage bandwidth is unknown
     for (const auto& [axis, share] : p.exposed) json["exposed"][axis] = share;
@@ -201,7 +203,7 @@ int simulate_command(const ScriptCommand& given, const SimulateCommand& command)
             for (const std::string& line : *lines)
                 told += fmt::format("{:<12}{}\n", &line == &measured->notes.front() ? "kernels" : "", line);
     if (command.json)
-        std::printf("%s\n", as_json(made, command, plan, cluster).dump(2).c_str());
+        std::printf("%s\n", as_json(made, command, plan, cluster, measured ? &*measured : nullptr).dump(2).c_str());
     else
         std::printf("%smapping     %s\ncluster     %s\n", told.c_str(), made.mapping.c_str(),
                     join(split(cluster.text(), '\n'), "; ").c_str());

@@ -76,9 +76,7 @@ public:
 
     TrainingTerms terms(int64_t ranks) const override {
         TrainingTerms terms = terms_;
-        const std::vector<int64_t> by_kind = cluster_.ranks_by_kind(ranks);
-        for (size_t k = 0; k < by_kind.size(); ++k)
-            terms.price_per_s += static_cast<double>(by_kind[k]) * cluster_.kinds[k].accelerator.price_hour / 3600;
+        terms.price_per_s = price_per_s(cluster_, ranks);
         return terms;
     }
 

@@ -127,6 +127,12 @@ void LocalKernels::find_rates() {
     if (!streams.empty()) bytes_per_s_ = median(std::move(streams));
 }
 
+bool LocalKernels::knows(const KernelSpec& spec) const {
+    const auto rows = by_op_.find(spec.op);
+    const auto same = [type = work_of(spec).type](const Row& row) { return row.work.type == type; };
+    return rows != by_op_.end() && std::ranges::any_of(rows->second, same);
+}
+
 const LocalPrice& LocalKernels::price(const KernelSpec& spec) {
     const auto [place, fresh] = known_.try_emplace(spec_text(spec));
     if (!fresh) return place->second;

@@ -34,8 +34,8 @@ public:
     /// logarithms of its sizes; rows with the same dtype, attributes and threads come first. Throws Error if neither
     /// the op's rows nor the machine's rates are in the table.
     const LocalPrice& price(const KernelSpec& spec);
-    /// Whether a launch of this op was measured, with any shape.
-    bool knows(const std::string& op) const { return by_op_.contains(op); }
+    /// Whether a launch of this op with the same type of its first operand was measured, with any shape.
+    bool knows(const KernelSpec& spec) const;
     /// Time of a copy in memory: twice its bytes at the median rate of memory-bound kernels; 0 if the table has none,
     /// which `sources` reports.
     double copy_s(double bytes);

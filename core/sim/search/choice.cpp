@@ -32,7 +32,9 @@ std::string Choice::context_text() const {
 std::string Choice::recompute_text() const { return Recomputation{recompute, recompute_layers, 0, 0, 1}.text(); }
 
 std::string Choice::text() const {
-    std::string out = fmt::format("pp={} dp={}", pp, dp / ep);
+    std::string out = fmt::format("pp={}", pp);
+    if (rep > 1) out += fmt::format(" rep={}", rep);
+    out += fmt::format(" dp={}", dp / ep);
     if (ep > 1) out += fmt::format(" ep={}", ep);
     if (cp > 1) out += fmt::format(" cp={}", cp);
     out += fmt::format(" tp={} samples={}", tp, samples);
@@ -73,7 +75,7 @@ double bubble(const Choice& c, int64_t micros) {
 }
 
 bool SearchSpace::whole(const Choice& c) const {
-    if (c.dp * c.samples > batch || batch % (c.dp * c.samples) != 0) return false;
+    if (micros(c) == 0 || batch % (c.rep * c.dp * c.samples) != 0) return false;
     if (microbatches > 0 && micros(c) != microbatches) return false;
     if (c.pp == 1) return true;
     return c.schedule != "interleaved" || micros(c) % c.pp == 0;
@@ -106,7 +108,7 @@ std::vector<Choice> SearchSpace::meshes() const {
         if (varies_zero) c.zero = c.copies() > 1 ? stage : 0;
         if (varies_sequence) c.sequence = c.tp > 1;
         if (varies_samples) c.samples = of_samples;
-        if (microbatches > 0) c.samples = std::max<int64_t>(1, batch / (c.dp * microbatches));
+        if (microbatches > 0) c.samples = std::max<int64_t>(1, batch / (c.rep * c.dp * microbatches));
         if (varies_schedule) c.schedule = "1f1b", c.chunks = 0;
         if (varies_recompute) set_recompute(c, 0);
         if (whole(c) && (varies_mesh || std::ranges::find(all, c) == all.end())) all.push_back(c);

@@ -11,7 +11,7 @@ namespace orrery {
 /// One configuration of a training job: mesh, micro-batches, ZeRO stage, pipeline schedule, recomputation, mapping.
 struct Choice {
     int64_t pp = 1, dp = 1, cp = 1, tp = 1;
-    int64_t samples = 1;            ///< sequences per micro-batch on each member of dp
+    int64_t samples = 1;            ///< sequences per micro-batch on each member of dp and rep
     int64_t zero = 0;               ///< ZeRO stage; -1: unknown
     std::string schedule = "1f1b";  ///< pipeline schedule; "": unknown
     int64_t chunks = 0;             ///< stages per pipeline rank; 0: as many as the schedule needs
@@ -22,6 +22,7 @@ struct Choice {
     /// Number of the ranks of dp that share the experts: the mesh has axes dp, of dp / ep ranks, and ep.
     int64_t ep = 1;
     int64_t recompute_layers = 0;  ///< number of layers that are recomputed; 0: all
+    int64_t rep = 1;  ///< ranks along the axis that splits the batch outside dp, not ZeRO (HSDP); not varied
 
     auto operator<=>(const Choice&) const = default;
     /// Text of the schedule: "interleaved x2"; "": no pipeline, or unknown.
@@ -32,7 +33,7 @@ struct Choice {
     std::string recompute_text() const;
     /// Text of the configuration: "pp=2 dp=8 tp=8 zero=1 interleaved x2".
     std::string text() const;
-    /// Number of ranks that train with the same part of the params, over which ZeRO splits.
+    /// Number of ranks over which ZeRO splits: they train with the same part of the params, in one member of `rep`.
     int64_t copies() const { return dp * cp; }
     /// How far the configuration is from the simplest one: counts cp, ep, pipeline, schedule, ZeRO stage,
     /// recomputation, split sequence and micro-batch size. Smaller is simpler.
@@ -86,7 +87,7 @@ struct SearchSpace {
     size_t climbs = 10;          ///< max number of meshes whose options are refined
     size_t kept = 10;            ///< number of best configurations reported
 
-    int64_t micros(const Choice& choice) const { return batch / (choice.dp * choice.samples); }
+    int64_t micros(const Choice& choice) const { return batch / (choice.rep * choice.dp * choice.samples); }
     /// Whether a configuration's number of micro-batches is an integer and valid for its schedule.
     bool whole(const Choice& choice) const;
     /// Returns a configuration with the next larger ep, or the next smaller one, that divides experts and ranks;

@@ -10,8 +10,8 @@ namespace orrery {
 /// What a search tries to recompute in the backward pass.
 struct Recomputations {
     /// Candidates, ascending by bytes freed; the first recomputes nothing. Kinds of op are added one by one, those that
-    /// free more bytes per second first, while they are better in this than whole layers; each is also there alone. Then
-    /// come a quarter, half and three quarters of the layers, if these free more, and all layers.
+    /// free more bytes per second first, while they are better in this than whole layers; each is also there alone.
+    /// Then come a quarter, half and three quarters of the layers, if these free more, and all layers.
     std::vector<Recomputation> worth;
     double saved = 0;                  ///< bytes that one sequence's forward pass saves without recomputation
     double forward_s = 0;              ///< time of recomputing all layers for one sequence
