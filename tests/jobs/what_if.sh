@@ -136,7 +136,8 @@ assert abs(training["days"] / (1e7 * table["step_s"] / 86400) - 1) < 1e-9, train
 assert abs(training["price"] / (training["days"] * 24 * 2 * 2.5) - 1) < 1e-6, training
 CHECK
 "$orrery" simulate "${tiny[@]}" --table h100.json --tokens 1.28e9 > table.txt || fail "a table of a cluster, as text"
-has "training    1.28 G tokens: 10,000,000 steps, | days without failures, price |h100.json (NVIDIA H100-80GB)" table.txt
+has "training    1.28 G tokens: 10,000,000 steps, | days without failures, price |h100.json (NVIDIA H100-80GB)" \
+    table.txt
 "$orrery" plan "${tiny[@]}" --ranks 2 --jobs 2 --table h100.json --tokens 1.28e9 > table.txt ||
     fail "a plan by a table"
 has "training with the fastest choice: 1.28 G tokens: |kernel times on h100 are measured, from h100.json|as measured" \
