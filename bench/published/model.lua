@@ -136,7 +136,7 @@ local asked = {
   o.strategy.pipeline { axis = "pp", schedule = opt.schedule, chunks = opt.chunks, layers = blocks,
                         ends = #blocks == 0 },
   o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
-  o.strategy.tensor { axis = "tp", sequence = opt.sequence, keep = opt.saves_gathered },
+  o.strategy.tensor { axis = "tp", sequence = opt.sequence, keep = opt.sequence and opt.saves_gathered },
 }
 if opt.experts > 0 then
   table.insert(asked, 2, o.strategy.expert { axes = { "ep" } })

@@ -21,7 +21,7 @@ source "$source/tests/jobs/lib.sh"
 set +e
 # The same script by new names; what both read.
 mkdir -p new/scripts
-sed -e 's/o\.strategy\.data \(.*\), zero = opt\.zero/o.strategy.copies \1/' \
+sed -e 's/ replicate = replicate,//' -e 's/o\.strategy\.data \(.*\), zero = opt\.zero/o.strategy.copies \1/' \
     -e 's/o\.data\.file { documents = opt\.documents }/o.data.prose {}/' \
     ${ORRERY_LONG:+-e 's/o\.strategy\.tensor/o.strategy.slices/' -e 's/o\.strategy\.pipeline/o.strategy.stages/'} \
     "$source/scripts/gpt.lua" > new/scripts/gpt.lua

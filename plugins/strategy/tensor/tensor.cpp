@@ -221,24 +221,38 @@ private:
     }
 
     /// Marks each block's input, and the gradient of its output, with keep = "part": ranks save their parts, and the
-    /// matrix products with split params share one gather in each pass.
+    /// matrix products with split params share one gather in each pass. Groups of tokens that all ranks have are a
+    /// block. The gradient of a param that is added along the sequence is gathered for the update.
     void keep_parts(Program& program, const std::vector<std::string>& split,
                     const std::map<ValueId, bool>& groups) const {
+        const bool whole_groups = !splits_experts(program);
+        const auto in_block = [&](ValueId id) {
+            return inside(program, id, split) || (whole_groups && groups.contains(id)) ||
+                   (program.dim(id, "batch") && !program.dim(id, "seq"));
+        };
         std::set<ValueId> read;
         for (const Op& op : program.ops) {
-            const auto in_block = [&](ValueId id) { return inside(program, id, split); };
+            for (const ValueId id : op.outputs)
+                if (const ValueId param = source(program, id); param != none && program.dim(id, "seq"))
+                    if (const ValueId grad = program.grad_of(param); grad != none) read.insert(grad);
             if (op.phase == Phase::update ||
                 (std::ranges::none_of(op.inputs, in_block) && std::ranges::none_of(op.outputs, in_block)))
                 continue;
             for (const ValueId id : op.inputs)
-                if (program.value(id).op != none && is_float(program.value(id).type.dtype) &&
-                    program.dim(id, "batch") && program.dim(id, "seq") && !inside(program, id, dims_) &&
-                    !groups.contains(id))
+                if (program.value(id).op != none && program.dim(id, "batch") && program.dim(id, "seq") &&
+                    !inside(program, id, dims_) && !groups.contains(id))
                     read.insert(id);
         }
         for (const ValueId id : read)
             program.use(id, axis_, Placement::replicated(), origin_,
                         keep_ && activation(program, id) ? Keep::step : Keep::part);
+    }
+
+    /// The param that a value is made of alone; none if there is none.
+    static ValueId source(const Program& program, ValueId id) {
+        while (program.value(id).op != none && program.op(program.value(id).op).inputs.size() == 1)
+            id = program.op(program.value(id).op).inputs[0];
+        return program.value(id).role == Role::param ? id : none;
     }
 
     /// Splits activations with a batch and a sequence and none of the dims of split params: the residual stream, norms
