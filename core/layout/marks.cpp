@@ -196,7 +196,8 @@ Layout with_uses(const Layout& lies, const Shape& shape, const std::vector<Targe
     for (const Target& use : uses)
         if (use.keep != Keep::part) preferred = with_targets(preferred, {use});
     const auto names = [](const std::vector<Target>& targets, AxisId axis) {
-        return std::any_of(targets.begin(), targets.end(), [&](const Target& t) { return t.axis == axis; });
+        return std::any_of(targets.begin(), targets.end(),
+                           [&](const Target& t) { return t.axis == axis && t.keep != Keep::part; });
     };
     for (const Target& use : uses) {
         if (use.placement.kind != Kind::split) continue;
