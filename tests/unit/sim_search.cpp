@@ -60,6 +60,17 @@ SearchSpace space(int64_t ranks, int64_t batch, const Formula& formula) {
     return s;
 }
 
+/// Four ranks without tp: what pipelines, samples and ZeRO make of 16 sequences.
+SearchSpace pipelines_of_four() {
+    SearchSpace s;
+    s.ranks = 4;
+    s.batch = 16;
+    s.most_pp = 4;
+    s.most_tp = 1;
+    s.varies_recompute = s.varies_mapping = s.varies_sequence = false;
+    return s;
+}
+
 /// The best of all there is, by looking at all of it.
 double best_of_all(const SearchSpace& s, const Formula& formula, int64_t& choices) {
     double best = std::numeric_limits<double>::infinity();
@@ -171,12 +182,7 @@ TEST_CASE("search: a mesh that is kept is searched as well as among others, and 
 }
 
 TEST_CASE("search: a mesh that is slow with one sample and ZeRO, and the fastest with neither, is refined") {
-    SearchSpace s;
-    s.ranks = 4;
-    s.batch = 16;
-    s.most_tp = 1;
-    s.most_pp = 4;
-    s.varies_recompute = s.varies_sequence = s.varies_mapping = false;
+    const SearchSpace s = pipelines_of_four();
     const auto judge = [](const Choice& c) {
         Judged j;
         j.step_s = c.pp == 4 ? 1.6 : c.pp == 2 ? 2 : 1 + (c.zero > 0 ? 0.5 : 0) + 1 / static_cast<double>(c.samples);
@@ -368,12 +374,7 @@ TEST_CASE("search: where ranks take turns a pipeline's bubble leaves out nothing
 }
 
 TEST_CASE("search: of forecasts that are alike the plainest is first") {
-    SearchSpace s;
-    s.ranks = 4;
-    s.batch = 16;
-    s.most_pp = 4;
-    s.most_tp = 1;
-    s.varies_recompute = s.varies_mapping = s.varies_sequence = false;
+    SearchSpace s = pipelines_of_four();
     const auto judge = [&](const Choice& c) {
         Judged j;
         j.step_s = c.schedule == "zbv" && c.pp > 1 ? 1 : c.pp > 1 ? 1.005 : 1.5;

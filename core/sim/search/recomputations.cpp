@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/text.h"
@@ -28,6 +29,7 @@ public:
         : program_(program), sequences_(static_cast<double>(sequences)), flops_s_(flops_s), bytes_s_(bytes_s) {
         saved_ = bytes(program);
         seconds_ = seconds(program);
+        flops_ = flops(program);
         for (const Layer& layer : layers(program))
             if (!layer.scope.empty()) blocks_.push_back(layer.scope);
     }
@@ -63,7 +65,7 @@ public:
 private:
     Effect of(std::vector<ScopeMark> marks) const {
         const Program made = recompute_by(program_, std::move(marks));
-        return {saved_ - bytes(made), seconds(made) - seconds_, flops(made) / flops(program_)};
+        return {saved_ - bytes(made), seconds(made) - seconds_, flops(made) / flops_};
     }
 
     double bytes(const Program& program) const { return static_cast<double>(saved_bytes(program)) / sequences_; }
@@ -89,7 +91,7 @@ private:
 
     const Program& program_;
     const double sequences_, flops_s_, bytes_s_;
-    double saved_ = 0, seconds_ = 0;
+    double saved_ = 0, seconds_ = 0, flops_ = 1;
     std::vector<std::string> blocks_;
 };
 
@@ -103,11 +105,12 @@ Recomputations recomputations(const Program& program, int64_t sequences, double 
     const Effect all = finder.of_all();
     found.forward_s = all.seconds;
     std::vector<std::string> left;
+    std::map<std::string, Effect> alone;
     for (const std::string& kind : finder.kinds()) {
-        const Effect alone = finder.of_kinds({kind});
-        if (alone.freed < least_freed * found.saved)
+        const Effect& effect = alone[kind] = finder.of_kinds({kind});
+        if (effect.freed < least_freed * found.saved)
             found.useless.push_back(kind);
-        else if (alone.better(all))
+        else if (effect.better(all))
             left.push_back(kind);
     }
     Effect now;
@@ -116,7 +119,7 @@ Recomputations recomputations(const Program& program, int64_t sequences, double 
         size_t at = left.size();
         for (size_t i = 0; i < left.size(); ++i) {
             taken.push_back(left[i]);
-            const Effect with = finder.of_kinds(taken);
+            const Effect with = taken.size() == 1 ? alone.at(taken[0]) : finder.of_kinds(taken);
             taken.pop_back();
             const Effect more{with.freed - now.freed, with.seconds - now.seconds};
             if (more.freed < least_freed * found.saved || !more.better(all)) continue;
@@ -129,8 +132,8 @@ Recomputations recomputations(const Program& program, int64_t sequences, double 
         found.worth.push_back({join(taken, ","), 0, now.freed, now.seconds, now.factor});
         // Alone, too: what is cheap for one device may delay a collective.
         if (taken.size() == 1) continue;
-        const Effect alone = finder.of_kinds({taken.back()});
-        found.worth.push_back({taken.back(), 0, alone.freed, alone.seconds, alone.factor});
+        const Effect& last = alone.at(taken.back());
+        found.worth.push_back({taken.back(), 0, last.freed, last.seconds, last.factor});
     }
     std::ranges::stable_sort(found.worth, {}, &Recomputation::freed);
     for (size_t i = found.worth.size(); i-- > 2;)

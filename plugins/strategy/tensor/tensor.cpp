@@ -221,8 +221,9 @@ private:
     }
 
     /// Marks each block's input, and the gradient of its output, with keep = "part": ranks save their parts, and the
-    /// matrix products with split params share one gather in each pass. Groups of tokens that all ranks have are a
-    /// block. The gradient of a param that is added along the sequence is gathered for the update.
+    /// matrix products with split params share one gather in each pass. Groups of tokens that all ranks have, and what
+    /// has a batch but no sequence, such as slots of experts, are inside a block. The gradient of a param that is added
+    /// along the sequence is gathered for the update.
     void keep_parts(Program& program, const std::vector<std::string>& split,
                     const std::map<ValueId, bool>& groups) const {
         const bool whole_groups = !splits_experts(program);
@@ -233,7 +234,7 @@ private:
         std::set<ValueId> read;
         for (const Op& op : program.ops) {
             for (const ValueId id : op.outputs)
-                if (const ValueId param = source(program, id); param != none && program.dim(id, "seq"))
+                if (const ValueId param = program.dim(id, "seq") ? source(program, id) : none; param != none)
                     if (const ValueId grad = program.grad_of(param); grad != none) read.insert(grad);
             if (op.phase == Phase::update ||
                 (std::ranges::none_of(op.inputs, in_block) && std::ranges::none_of(op.outputs, in_block)))
