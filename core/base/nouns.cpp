@@ -5,6 +5,7 @@
 #include "orrery/communicator.h"
 #include "orrery/data.h"
 #include "orrery/device.h"
+#include "orrery/engine.h"
 #include "orrery/launcher.h"
 #include "orrery/rendezvous.h"
 #include "orrery/strategy.h"
@@ -22,6 +23,7 @@ Rendezvous::~Rendezvous() = default;
 RendezvousService::~RendezvousService() = default;
 RendezvousBackend::~RendezvousBackend() = default;
 Launcher::~Launcher() = default;
+Engine::~Engine() = default;
 
 std::optional<std::string> Environment::text(const char* name) const {
     const char* text = lookup_(name);

@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 namespace dll = boost::dll;
 
 constexpr std::string_view prefix = "liborrery_", suffix = ".so", absent_suffix = ".why", section_prefix = ".orrery.";
-constexpr std::string_view kinds[] = {"data",       "device", "launcher", "op",
+constexpr std::string_view kinds[] = {"data",       "device", "engine",   "launcher", "op",
                                       "rendezvous", "store",  "strategy", "transport"};
 
 struct Found {
@@ -234,6 +234,7 @@ void move_into(Registry& to, const Found& file, const Loaded& loaded) {
     if (file.kind == "store") to.add_store(file.name, from.store(file.name, {}));
     if (file.kind == "rendezvous") to.add_rendezvous(file.name, from.rendezvous(file.name, {}));
     if (file.kind == "launcher") to.add_launcher(file.name, from.launcher(file.name, {}));
+    if (file.kind == "engine") to.add_engine(file.name, from.engine(file.name, {}));
     if (file.kind == "data") to.add_data(file.name, from.data(file.name, {}));
     if (file.kind != "op") return;
     // The ops come first, because adding them may throw: the registry then has nothing of the plugin yet.

@@ -7,6 +7,7 @@
 #include "base/foreign/plugin_call.h"
 #include "base/text.h"
 #include "orrery/data.h"
+#include "orrery/engine.h"
 #include "orrery/launcher.h"
 #include "orrery/op.h"
 #include "orrery/rendezvous.h"
@@ -177,6 +178,32 @@ public:
     }
     std::string left_out(const Environment& environment) const override {
         return call("left_out", [&] { return made_->left_out(environment); });
+    }
+};
+
+class NamedEngine final : public Engine, Named<Engine> {
+public:
+    using Named::Named;
+    std::string text(const EngineJob& job) const override {
+        return call("text", [&] { return made_->text(job); });
+    }
+    EngineCall submit(const EngineJob& job, const std::string& text) const override {
+        return call("submit", [&] { return made_->submit(job, text); });
+    }
+    std::string name_in(const EngineJob& job, const std::string& output) const override {
+        return call("name_in", [&] { return made_->name_in(job, output); });
+    }
+    std::string own_name(const Environment& environment) const override {
+        return call("own_name", [&] { return made_->own_name(environment); });
+    }
+    EngineCall status(const std::string& name) const override {
+        return call("status", [&] { return made_->status(name); });
+    }
+    std::vector<EngineCall> stop(const std::string& name, bool now) const override {
+        return call("stop", [&] { return made_->stop(name, now); });
+    }
+    std::optional<EngineCall> logs(const std::string& name, std::optional<int64_t> rank, bool follow) const override {
+        return call("logs", [&] { return made_->logs(name, rank, follow); });
     }
 };
 
@@ -477,6 +504,7 @@ Registry named(const std::string& plugin, const Registry& alone, const PluginFac
         if (kind == "rendezvous")
             all.add_rendezvous(name, named_factory<NamedRendezvous>(plugin, alone.rendezvous(name, {})));
         if (kind == "launcher") all.add_launcher(name, named_factory<NamedLauncher>(plugin, alone.launcher(name, {})));
+        if (kind == "engine") all.add_engine(name, named_factory<NamedEngine>(plugin, alone.engine(name, {})));
         if (kind == "data") all.add_data(name, named_data(plugin, alone.data(name, {}), calls));
     }
     for (const auto& op : alone.ops()) all.add_op(*op);

@@ -5,6 +5,7 @@
 #include "base/suggest.h"
 #include "base/text.h"
 #include "orrery/data.h"
+#include "orrery/engine.h"
 #include "orrery/launcher.h"
 #include "orrery/op.h"
 #include "orrery/rendezvous.h"
@@ -57,6 +58,9 @@ void Registry::add_rendezvous(std::string name, RendezvousFactory make) {
 void Registry::add_launcher(std::string name, LauncherFactory make) {
     add(launchers_, "launcher", std::move(name), std::move(make));
 }
+void Registry::add_engine(std::string name, EngineFactory make) {
+    add(engines_, "engine", std::move(name), std::move(make));
+}
 void Registry::add_op(OpDef op) {
     const std::string name(op.name);
     for (const auto& known : ops_)
@@ -91,6 +95,9 @@ const RendezvousFactory& Registry::rendezvous(std::string_view name, const Origi
 const LauncherFactory& Registry::launcher(std::string_view name, const Origin& asked) const {
     return find(launchers_, "launcher", name, asked);
 }
+const EngineFactory& Registry::engine(std::string_view name, const Origin& asked) const {
+    return find(engines_, "engine", name, asked);
+}
 
 std::vector<std::string> Registry::names() const {
     std::vector<std::string> names;
@@ -101,6 +108,7 @@ std::vector<std::string> Registry::names() const {
     collect(data_, "data", names);
     collect(rendezvous_, "rendezvous", names);
     collect(launchers_, "launcher", names);
+    collect(engines_, "engine", names);
     for (const auto& op : ops_) names.push_back("op/" + std::string(op->name));
     std::sort(names.begin(), names.end());
     return names;

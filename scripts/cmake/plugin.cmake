@@ -67,13 +67,13 @@ function(orrery_plugin_cuda target)
 endfunction()
 
 # orrery_plugin(KIND NAME sources...): target KIND_NAME, file liborrery_KIND_NAME.so in build/plugins. KIND is data,
-# device, op, transport, strategy, store, rendezvous or launcher; NAME is lower case. .cu files are compiled where
+# device, op, transport, strategy, store, rendezvous, launcher or engine; NAME is lower case. .cu files are compiled where
 # orrery has CUDA, and the others see ORRERY_CUDA defined then. More libraries: target_link_libraries(KIND_NAME ...).
 function(orrery_plugin kind name)
-  if(NOT kind MATCHES "^(data|device|op|transport|strategy|store|rendezvous|launcher)$"
+  if(NOT kind MATCHES "^(data|device|engine|op|transport|strategy|store|rendezvous|launcher)$"
      OR NOT name MATCHES "^[a-z0-9_]+$")
     message(FATAL_ERROR "orrery_plugin(${kind} ${name}): kinds are data, device, op, transport, "
-      "strategy, store, rendezvous, launcher; names are a-z 0-9 _")
+      "strategy, store, rendezvous, launcher, engine; names are a-z 0-9 _")
   endif()
   set(target ${kind}_${name})
   file(REMOVE ${CMAKE_BINARY_DIR}/plugins/liborrery_${kind}_${name}.why)

@@ -15,6 +15,7 @@
 namespace orrery {
 
 class DataSource;
+class Engine;
 class Launcher;
 class RendezvousBackend;
 struct OpDef;
@@ -33,6 +34,9 @@ using DataFactory = std::function<std::unique_ptr<DataSource>(Config& options, c
 /// A launcher has no configuration table, because it is used before the configuration is known to be valid.
 using LauncherFactory = std::function<std::unique_ptr<Launcher>()>;
 
+/// The engine's table is [submit.NAME].
+using EngineFactory = std::function<std::unique_ptr<Engine>(Config&)>;
+
 /// The factories of the loaded plugins. The session owns it and destroys it after all that the factories made.
 class ORRERY_API Registry {
 public:
@@ -43,6 +47,7 @@ public:
     void add_data(std::string name, DataFactory make);
     void add_rendezvous(std::string name, RendezvousFactory make);
     void add_launcher(std::string name, LauncherFactory make);
+    void add_engine(std::string name, EngineFactory make);
     /// Adds an op of the plugin op/NAME. It is called NAME, or NAME_more for ops that its gradient needs.
     void add_op(OpDef op);
     /// Adds a kernel for an op of the same plugin and one kind of device: "cpu", "cuda", "reference" (orrery/kernel.h).
@@ -56,6 +61,7 @@ public:
     const DataFactory& data(std::string_view name, const Origin& asked) const;
     const RendezvousFactory& rendezvous(std::string_view name, const Origin& asked) const;
     const LauncherFactory& launcher(std::string_view name, const Origin& asked) const;
+    const EngineFactory& engine(std::string_view name, const Origin& asked) const;
 
     struct AddedKernel {
         std::string op, device_kind;
@@ -77,6 +83,7 @@ private:
     Table<DataFactory> data_;
     Table<RendezvousFactory> rendezvous_;
     Table<LauncherFactory> launchers_;
+    Table<EngineFactory> engines_;
     std::vector<std::shared_ptr<const OpDef>> ops_;
     std::vector<AddedKernel> kernels_;
 };
