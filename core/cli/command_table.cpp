@@ -30,6 +30,8 @@ Command run(ScriptCommand& script) {
     const auto trace = [&script](const std::string& file) { script.sets.push_back("run.trace=" + toml_string(file)); };
     std::vector<Flag> before = {
         Flag("--own-set", &script.own_sets, "", {.one_each = true, .hidden = true}),
+        Flag("--verbose", &script.verbose,
+             "print the resolved configuration, which the run's folder has as config.toml"),
         Flag("--fresh", &script.fresh, "start over: move what the run's folder holds aside"),
         Flag("--from-step", &script.from_step,
              "go on from the checkpoint of this step; newer ones stay, marked as suspect",
