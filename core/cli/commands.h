@@ -101,6 +101,11 @@ struct NewPluginCommand {
     std::string folder;  ///< folder to create; "": `name` in the current folder
 };
 
+struct InitCommand {
+    std::string folder;  ///< folder to create; its last part is the experiment's name
+    std::string data;    ///< text to train on; "": the manual's, which is copied
+};
+
 struct ProductsCommand {
     std::string device = "cpu", types = "f32,bf16";
     int64_t rank_threads = 0;  ///< CPU threads per rank; 0: the processors that this process may run on
@@ -140,6 +145,7 @@ int draw_command(const ScriptCommand& script, const DrawCommand& command);
 void require_svg(const std::string& file);
 int simulate_command(const ScriptCommand& script, const SimulateCommand& command);
 int plan_command(const ScriptCommand& script, const PlanCommand& command);
+int init_command(const InitCommand& command);
 int new_plugin_command(const NewPluginCommand& command);
 int tokenize_command(const TokenizeCommand& command);
 int products_command(const ProductsCommand& command);

@@ -1,5 +1,5 @@
-# cmake --install: bin/orrery, lib/liborrery.so, lib/orrery/plugins, include/orrery, share/orrery (Lua, configs, manual)
-# and a CMake package: find_package(orrery) gives orrery::orrery, orrery_plugin(), and the conformance suites
+# cmake --install: bin/orrery, lib/liborrery.so, lib/orrery/plugins, include/orrery, share/orrery (Lua, configs, manual),
+# completion in bash, a manual page, and a CMake package: find_package(orrery) gives orrery::orrery, orrery_plugin(), and the conformance suites
 # orrery_conformance() and orrery_KIND_tests(), which run lib/orrery/conformance and KIND_tests (tests/conformance, ops,
 # suites); orrery_plugin() links with lib/orrery/orrery_link.
 include(CMakePackageConfigHelpers)
@@ -17,6 +17,13 @@ install(CODE "set(ORRERY_SOURCE \"${PROJECT_SOURCE_DIR}\")
   set(ORRERY_MANUAL \"${CMAKE_BINARY_DIR}/manual\")
   include(\"${PROJECT_SOURCE_DIR}/scripts/cmake/manual.cmake\")" COMPONENT orrery)
 install(DIRECTORY ${CMAKE_BINARY_DIR}/manual/ DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery/manual COMPONENT orrery)
+install(FILES scripts/completion/orrery DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT orrery)
+if(TARGET orrery_program)
+  set(man_page ${CMAKE_BINARY_DIR}/package/orrery.1)
+  install(CODE "execute_process(COMMAND $<TARGET_FILE:orrery_program> --man-page OUTPUT_FILE ${man_page}
+    COMMAND_ERROR_IS_FATAL ANY)" COMPONENT orrery)
+  install(FILES ${man_page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT orrery)
+endif()
 install(EXPORT orrery NAMESPACE orrery:: DESTINATION ${package_folder} FILE orrery-targets.cmake COMPONENT orrery)
 if(TARGET orrery_program)
   install(TARGETS orrery_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT orrery)
