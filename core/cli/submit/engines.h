@@ -25,13 +25,4 @@ struct LoadedEngine {
 /// and at a key that the engine does not read.
 LoadedEngine load_engine(const std::string& name, Config& config, const Origin& asked);
 
-/// An engine's name, and its name of the job in which this process runs.
-struct OwnJob {
-    std::string engine, name;
-};
-
-/// Returns the job in which this process runs; empty names if no engine started it. If several engines did, the one
-/// named `preferred` counts, else the first by name.
-OwnJob own_job(Config& config, const std::string& preferred);
-
 }  // namespace orrery
