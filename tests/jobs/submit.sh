@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# `orrery submit --print` of each engine against its kept text, tests/golden/submit/ENGINE[-MORE].txt of the configuration
-# of that name (ORRERY_BLESS=1 writes it); a job that Slurm's programs, played by scripts, start; mistakes that are found
-# before anything is queued.
+# `orrery submit --print` of each engine against its kept text, tests/golden/submit/ENGINE[-MORE].txt, of the
+# configuration of that name (ORRERY_BLESS=1 writes it); a job that Slurm's programs, played by scripts, start;
+# mistakes that are found before anything is queued.
 source "$(dirname "$0")/lib.sh"
 golden=$source_root/tests/golden/submit
 cat > common.toml <<'TOML'
@@ -115,7 +115,8 @@ exits 0 stop $orrery stop runs/job
 over() { ! kill -0 "$(cat job.pid)" 2> /dev/null; }
 wait_for over || { cat job.log; fail "the job does not stop"; }
 grep -q "the checkpoint is committed" job.log || { cat job.log; fail "it did not save"; }
-[ "$(grep -c "scontrol update JobId=77 Requeue=0\|scancel --state=PENDING 77\|scancel --signal=USR1 77" calls.txt)" = 3 ] ||
+ends="scontrol update JobId=77 Requeue=0\|scancel --state=PENDING 77\|scancel --signal=USR1 77"
+[ "$(grep -cx "$ends" calls.txt)" = 3 ] ||
     { cat calls.txt; fail "calls of stop"; }
 ! grep -q '"ended"' runs/job/job.json || fail "a job that stopped has ended"
 exits 0 third submit --engine slurm --fresh
@@ -139,7 +140,8 @@ refused 'submit.time = "90m": expected hours, minutes and seconds' submit --engi
 refused 'mesh dp=4 has 4 ranks, which submit.nodes = 3 does not divide' submit --engine slurm --set submit.nodes=3
 refused 'submit.nodes = 1 and submit.ranks_per_node = 2 are 2 ranks, but mesh dp=4 has 4 ranks' \
     submit --engine slurm --set submit.ranks_per_node=2
-refused 'submit.nodes = 1 and run.ranks = 2 are 2 ranks, but mesh dp=4 has 4 ranks' submit --engine slurm --set run.ranks=2
+refused 'submit.nodes = 1 and run.ranks = 2 are 2 ranks, but mesh dp=4 has 4 ranks' \
+    submit --engine slurm --set run.ranks=2
 refused 'submit.environment.ORRERY_TOKEN|leave it out' submit --engine slurm --set submit.environment.ORRERY_TOKEN=x
 refused '--spares 1|one node|submit.nodes to 2' submit --engine slurm --spares 1
 refused 'extra: #SBATCH hetjob|a heterogeneous job' submit --engine slurm --set 'submit.slurm.extra=["#SBATCH hetjob"]'

@@ -244,11 +244,13 @@ TEST_CASE("a job has a name in what its program prints, or there is an error") {
     const EngineJob job = drawn(words);
     for (const char* output : {"", "\n", "no such host", "-1", "error: 7"}) {
         INFO(output);
+        bool named = false;
         try {
-            CHECK_FALSE(engine->name_in(job, output).empty());
-        } catch (const Error& error) {
-            CHECK(std::string(error.what()) != "");
+            named = !engine->name_in(job, output).empty();
+        } catch (const Error&) {
+            named = true;
         }
+        CHECK(named);
     }
     const std::vector<Config> cases = suite.cases();
     if (cases.empty()) WARN("no answer is given: [engine." << suite.name << ".CASE] of ORRERY_CONFORMANCE_CONFIG");
