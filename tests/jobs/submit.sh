@@ -104,12 +104,16 @@ wait_for ended || { cat job.log; fail "the job does not end"; }
 [ "$(losses runs/job)" = "$(losses alone)" ] || fail "other losses than those of orrery run"
 grep -q 'grace_s = 40 ' runs/job/config.toml || fail "GraceTime of the partition is not run.grace_s"
 exits 0 state $orrery status runs/job
-missing=$(missing_word "job 77 of slurm, submitted|step 12, loss |with exit code 0: done|JOBID" "$(cat state.txt)")
+missing=$(missing_word "job 77 of slurm, submitted|step 12, loss |with exit code 0: done" "$(cat state.txt)")
 [ -z "$missing" ] || { cat state.txt; fail "the state lacks $missing"; }
 
 # It goes on in the same folder, where no second job may be; stop lets it save.
 exits 0 second submit --engine slurm --set train.steps=1000000
 wait_for steps_done runs/job 20 || { cat job.log; fail "it does not resume"; }
+exits 0 state $orrery status runs/job
+grep -q "^77 RUNNING$" state.txt || { cat state.txt; fail "the state lacks what squeue prints"; }
+exits 0 log $orrery logs runs/job --rank 0
+grep -q "resumed from step 12" log.txt || { cat log.txt; fail "the log of rank 0"; }
 refused "job.toml:3:10|runs/job already has job 77 of slurm|orrery stop" submit --engine slurm
 exits 0 stop $orrery stop runs/job
 over() { ! kill -0 "$(cat job.pid)" 2> /dev/null; }
