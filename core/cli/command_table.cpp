@@ -109,7 +109,7 @@ Command logs(JobCommand& job) {
 
 Command stop(JobCommand& job) {
     return of_job(job, "stop", "end a submitted job, after a save",
-                  {Flag("--now", &job.now, "without a save: what was trained since the last one is lost")},
+                  {Flag("--now", &job.now, "end it at once, and do not ask for a save first")},
                   {"stop runs/gpt", "stop runs/gpt --now"}, stop_command);
 }
 

@@ -26,6 +26,7 @@
 #include "cli/script_runner.h"
 #include "cli/signals.h"
 #include "cli/simulate/local_forecast.h"
+#include "cli/submit/own_job.h"
 #include "cli/supervise/node_check.h"
 #include "cli/supervise/notice.h"
 #include "cli/supervise/supervise.h"
@@ -270,6 +271,7 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
     const Job& job = script.job;
     if (first && job.assigned && !job.ours) launcher = script.lock_folder(FolderLock::launcher);
     if (first) lock = script.lock_folder();
+    if (first) note_own_job(script.config(), script.folder());
     log_output(job.rank, script.folder(), 0);
     const auto store = script.open_store();
     // With --fresh, the old folder is gone already. A script that trains again resumes from its own checkpoints.
@@ -296,6 +298,7 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
                      sessions.told.get());
         });
         if (first) end_run_record("done", 0);
+        if (first) note_own_end(script.folder());
     } catch (const std::exception& error) {
         if (first) end_run_record(explain(error), exit_code(fault_of(error)));
         throw;
