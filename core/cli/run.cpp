@@ -14,8 +14,8 @@
 #include "base/files/result_file.h"
 #include "base/json.h"
 #include "base/limits.h"
-#include "base/processors.h"
 #include "cli/command_line.h"
+#include "cli/host_limits.h"
 #include "cli/launch.h"
 #include "cli/launchers.h"
 #include "cli/ranks.h"
@@ -368,6 +368,7 @@ void run_rank_script(const ScriptCommand& command, const Job& job, Sessions& ses
     ScriptRunner script(command, job, std::move(use));
     refuse_other_ranks(script);
     script.load();
+    take_place(script.job, script.settings, script.config(), script.loader);
     if (job.ranks > 1) sessions.backend = make_rendezvous(script.settings.rendezvous, script.config(), script.registry);
     script.run();
 }
@@ -427,11 +428,7 @@ int start_ranks(const ScriptCommand& command, const RankCommand& work, ScriptRun
     const int64_t ranks = settings.mesh.ranks();
     need_descriptors(settings.mesh, checked.joined());
     LaunchSpec spec = over_hosts(command, ranks);
-    Job local;
-    local.local_ranks = spec.local_ranks;
-    spec.job.threads = threads_of(settings, local);
-    spec.job.processors = static_cast<int64_t>(allowed_processors().size()) / spec.local_ranks;
-    if (settings.pin_ranks) spec.processors = shares(allowed_processors(), spec.local_ranks, spec.job.threads);
+    place_ranks(spec, settings, checked.config(), checked.loader);
     spec.taken_by = &signals;
     spec.join_timeout = settings.join_timeout;
     spec.job.silence = settings.silence;
@@ -493,6 +490,7 @@ int run_on_ranks(const ScriptCommand& command, const RankCommand& work) {
     SignalTaker signals(job.ranks > 1 ? fmt::format("[rank {}] ", job.rank) : "");
     if (command.script_help) return show_options(command, job);
     check_nodes(command);
+    if (!job.ours && job.local_rank == 0) tell_quota();
     if (job.assigned) {
         if (!job.ours) refuse_launch_flags(command, job);
         return run_rank(work, job);
