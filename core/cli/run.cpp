@@ -14,8 +14,8 @@
 #include "base/files/result_file.h"
 #include "base/json.h"
 #include "base/limits.h"
-#include "base/processors.h"
 #include "cli/command_line.h"
+#include "cli/host_limits.h"
 #include "cli/launch.h"
 #include "cli/launchers.h"
 #include "cli/output/output.h"
@@ -376,6 +376,7 @@ void run_rank_script(const ScriptCommand& command, const Job& job, Sessions& ses
         show_output(job.rank, script.settings.output_all ? Shown::prefixed : Shown::nothing);
     refuse_other_ranks(script);
     script.load();
+    take_place(script.job, script.settings, script.config(), script.loader);
     if (job.ranks > 1) sessions.backend = make_rendezvous(script.settings.rendezvous, script.config(), script.registry);
     script.run();
 }
@@ -435,11 +436,7 @@ int start_ranks(const ScriptCommand& command, const RankCommand& work, ScriptRun
     const int64_t ranks = settings.mesh.ranks();
     need_descriptors(settings.mesh, checked.joined());
     LaunchSpec spec = over_hosts(command, ranks);
-    Job local;
-    local.local_ranks = spec.local_ranks;
-    spec.job.threads = threads_of(settings, local);
-    spec.job.processors = static_cast<int64_t>(allowed_processors().size()) / spec.local_ranks;
-    if (settings.pin_ranks) spec.processors = shares(allowed_processors(), spec.local_ranks, spec.job.threads);
+    place_ranks(spec, settings, checked.config(), checked.loader);
     spec.folder = checked.data ? checked.folder() : "";
     spec.shows_all = settings.output_all;
     spec.taken_by = &signals;
@@ -505,6 +502,7 @@ int run_on_ranks(const ScriptCommand& command, const RankCommand& work) {
     if (command.script_help) return show_options(command, job);
     if (!job.assigned || job.rank == 0) show_output(job.assigned ? job.rank : -1, Shown::plain);
     check_nodes(command);
+    if (!job.ours && job.local_rank == 0) tell_quota();
     if (job.assigned) {
         if (!job.ours) refuse_launch_flags(command, job);
         return run_rank(work, job);

@@ -59,6 +59,24 @@ on_gpu stages 20 "${two[@]}" --set mesh.dp=1 --set mesh.pp=2 --set train.microba
 captured stages
 near stages cpu
 
+# Of ranks that another launcher started each may see a GPU of its own: it has number 0 for all. More GPUs than one,
+# but fewer than ranks, are refused by every rank; so is one for two ranks of `orrery run`, which see the same.
+port=$(free_port)
+for rank in 0 1; do
+    tiny_exec="as_rank $rank 2 $port env ORRERY_STANDIN_GPUS=1" on_gpu own 20 "${two[@]}" &
+    ranks[rank]=$!
+done
+wait "${ranks[0]}" && wait "${ranks[1]}" || fail "own: a rank with a GPU of its own"
+near own two
+for gpus in 1 2; do
+    launcher="env ORRERY_STANDIN_GPUS=$gpus"
+    [ $gpus -eq 1 ] || launcher="as_rank 0 4 $port env ORRERY_STANDIN_GPUS=2"
+    tiny_exec=$launcher run_tiny few 20 --set "plugins.path=[\"$ORRERY_STANDIN\"]" --set run.device=cuda \
+        --set mesh.dp=$((2 * gpus)) "${two[@]}" > few.log 2>&1 && fail "few: $gpus GPUs for $((2 * gpus)) ranks"
+    grep -q "this host has $((2 * gpus)) ranks, but the driver shows rank [01] of them $gpus GPU" few.log ||
+        { cat few.log; fail "few: the message lacks both numbers"; }
+done
+
 # Saves beside the steps, copied by a queue beside them: the bytes of saves that hold them, captured and not, on every
 # mesh; and a run goes on from one. A download takes longer than a step here: what does not wait for it changes it.
 objects() {

@@ -61,7 +61,13 @@ const Name& name_of(cudaError_t status) {
     return found == std::end(names) ? unknown : *found;
 }
 
-bool is_device(int device) { return device >= 0 && device < gpus; }
+/// The GPUs that this process sees.
+int visible() {
+    const char* const text = std::getenv("ORRERY_STANDIN_GPUS");
+    return text ? std::min(gpus, std::atoi(text)) : gpus;
+}
+
+bool is_device(int device) { return device >= 0 && device < visible(); }
 
 /// The bytes of a copy, or why not. `host`: ordinary memory, which the host copies itself.
 struct End {
@@ -136,7 +142,7 @@ const char* cudaGetErrorName(cudaError_t error) { return name_of(error).name; }
 const char* cudaGetErrorString(cudaError_t error) { return name_of(error).text; }
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
 
-cudaError_t cudaGetDeviceCount(int* count) { return *count = gpus, cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int* count) { return *count = visible(), cudaSuccess; }
 
 cudaError_t cudaSetDevice(int device) {
     if (!is_device(device)) return told(cudaErrorInvalidDevice);

@@ -293,12 +293,12 @@ TEST_CASE("threads of a rank are shared out of the processors that are allowed")
     CHECK(allowed_processors() == std::vector<int>{allowed.back()});
     CHECK(threads_of({}, {}) == 1);
     REQUIRE(run_on(allowed));
-    CHECK(threads_of({}, {}) == static_cast<int>(allowed.size()));
+    CHECK(threads_of({}, {}) == usable_processors());
     Job job;
     job.local_ranks = static_cast<int64_t>(allowed.size());
     CHECK(threads_of({}, job) == 1);
     job.threads = 1000;  // a launcher cannot give what is not allowed
-    CHECK(threads_of({}, job) == static_cast<int>(allowed.size()));
+    CHECK(threads_of({}, job) == usable_processors());
     Settings asked;
     asked.threads_per_rank = 3;
     CHECK(threads_of(asked, job) == 3);

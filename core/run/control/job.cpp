@@ -246,7 +246,7 @@ Job job_from_environment(const std::function<Launchers()>& find) {
 
 int64_t processors_of_host(const Job& job) {
     if (job.processors > 0) return job.processors * job.local_ranks;
-    return static_cast<int64_t>(allowed_processors().size());
+    return usable_processors();
 }
 
 std::vector<std::string> environment_of(const Job& job) {
