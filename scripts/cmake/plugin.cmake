@@ -154,6 +154,10 @@ function(orrery_launcher_tests name)
   orrery_suite_test(launcher.${name} launcher_tests ORRERY_CONFORMANCE_LAUNCHERS ORRERY_CONFORMANCE_PLUGINS ${name}
                     ${ARGN})
 endfunction()
+# orrery_engine_tests(NAME [CONFIG FILE]): orrery/engine.h; FILE has answers of its programs, [engine.NAME.CASE]
+function(orrery_engine_tests name)
+  orrery_suite_test(engine.${name} engine_tests ORRERY_CONFORMANCE_ENGINES ORRERY_CONFORMANCE_PLUGINS ${name} ${ARGN})
+endfunction()
 
 # orrery_absent(KIND NAME why): the plugin is not built; `orrery plugins` and whoever asks for it are told why.
 function(orrery_absent kind name why)
