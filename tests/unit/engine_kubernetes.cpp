@@ -3,7 +3,6 @@
 
 #include "config/load.h"
 #include "folders.h"
-#include "golden.h"
 #include "orrery/engine.h"
 #include "orrery/registry.h"
 #include "plugin/loader.h"
@@ -68,24 +67,6 @@ Environment environment(const std::string& name, const std::string& value) {
 }
 
 }  // namespace
-
-TEST_CASE("kubernetes: manifests of a JobSet and a TrainJob", "[engine]") {
-    EngineJob of = job();
-    test::check_golden("kubernetes_jobset.yaml", Made(usual)->text(of));
-    of.spares = 1;
-    of.grace_s = 0;
-    of.time_s = 0;
-    of.threads = 3;
-    of.gpus_per_node = 4;
-    of.before = {"ulimit -c 0", "export A=\"$(hostname): x\"  # y"};
-    of.environment = {{"NCCL_DEBUG", "INFO"}, {"TEXT", "yes"}};
-    test::check_golden("kubernetes_trainjob.yaml",
-                       Made(usual + "kind = \"trainjob\"\nuid = 7001\nshared_memory = \"8Gi\"\n"
-                                    "resources = { memory = \"64Gi\", \"nvidia.com/gpu\" = 8 }\n"
-                                    "node_selector = { \"cloud.google.com/gke-spot\" = \"true\" }\n"
-                                    "extra = [\"tolerations:\", \"- operator: Exists\"]\n")
-                           ->text(of));
-}
 
 TEST_CASE("kubernetes: kubectl is called in the job's namespace", "[engine]") {
     const Made jobset(usual), trainjob(usual + "kind = \"trainjob\"\n"), bare("");

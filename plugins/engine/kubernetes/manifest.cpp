@@ -111,7 +111,8 @@ std::string metadata(const Settings& settings, const EngineJob& job) {
     std::string text = "metadata:\n  name: " + scalar(object_name(job), "run") + "\n";
     if (!settings.name_space.empty())
         text += "  namespace: " + scalar(settings.name_space, "submit.kubernetes.namespace") + "\n";
-    return text + "  labels:\n" + indented(labels(job), 4);
+    return text + "  labels:\n" + indented(labels(job), 4) +
+           "  annotations:\n    orrery/folder: " + scalar(folder_of(job, work_of(settings, job)), "run.folder") + "\n";
 }
 
 std::string variable(const std::string& name, const std::string& value) {
