@@ -16,6 +16,7 @@
 #include "orrery/error.h"
 #include "run/control/address.h"
 #include "run/control/rendezvous.h"
+#include "run/control/secret_volume.h"
 
 namespace orrery {
 namespace {
@@ -45,14 +46,18 @@ std::string token_of_file(const std::string& path) {
     if (!file.problem().empty())
         throw Error(
             fmt::format("{} {}\n  name a file that holds the job's secret, and nothing else", where, file.problem()));
-    if (file.info().st_uid != ::geteuid())
+    const mode_t mode = file.info().st_mode;
+    if (file.info().st_uid != ::geteuid() && file.info().st_uid != 0)
         throw Error(
-            fmt::format("{} belongs to user {}, expected the current user {}\n  use a copy of your own: "
-                        "install -m 600 {} MINE",
+            fmt::format("{} belongs to user {}, expected the current user {} or root\n  use a copy of your "
+                        "own: install -m 600 {} MINE",
                         where, file.info().st_uid, ::geteuid(), path));
-    if ((file.info().st_mode & 077) != 0)
-        throw Error(fmt::format("{} has mode {:04o}: others may read or write it, expected 0600\n  chmod 600 {}", where,
-                                file.info().st_mode & 07777, path));
+    if ((mode & 022) != 0 || ((mode & 055) != 0 && !is_in_secret_volume(path, file.info())))
+        throw Error(fmt::format("{} has mode {:04o}: others may {} it, expected 0600\n  chmod 600 {}{}", where,
+                                mode & 07777, (mode & 022) != 0 ? "read or write" : "read", path,
+                                (mode & 022) == 0 ? "; the volume of a Secret of Kubernetes is taken as it is, mounted "
+                                                    "whole and read-only in a container"
+                                                  : ""));
     std::string token = file.text(most_token + 1);
     if (token.size() > most_token)
         throw Error(fmt::format("{} has more than {} bytes, too many for a secret\n  name the file of the job's secret",

@@ -75,9 +75,9 @@ int64_t processors_of_host(const Job& job);
 std::string nodes_left_out(const Launchers& launchers);
 
 /// Returns the secret that the user gives to all processes of a job: ORRERY_TOKEN, or the content of the file that
-/// ORRERY_TOKEN_FILE names; nullopt if neither variable is set. The file must be a regular file of this user that no
-/// other user can read or write. Throws Error if the secret has fewer than 16 characters, if the file is unsuitable, or
-/// if both variables are set.
+/// ORRERY_TOKEN_FILE names; nullopt if neither variable is set. The file must be a regular file of this user or root
+/// that no other user can write, or read unless it is in the volume of a Secret (secret_volume.h). Throws Error if the
+/// secret has fewer than 16 characters, if the file is unsuitable, or if both variables are set.
 std::optional<std::string> user_token();
 
 /// Returns the variables from which job_from_environment() reads `job`, as "NAME=value".
