@@ -22,6 +22,14 @@ cmp <(losses my_model/runs/laptop) <(losses my_model/runs/killed) || fail "other
 [ "$(losses my_model/runs/killed | wc -l)" -eq 200 ] || fail "not 200 steps"
 [ -s my_model/exported/model.safetensors ] || fail "nothing was exported"
 
+# The job files, by each engine that is there.
+for engine in slurm kubernetes ssh; do
+    grep -q -- "--config $engine.toml --engine $engine" my_model/README.md || fail "README.md does not submit by $engine"
+    orrery plugins | grep -q "^  engine/$engine " || { echo "skipped: job file of $engine: there is no such engine"; continue; }
+    (cd my_model && exits 0 "$engine" orrery submit train.lua --config $engine.toml --engine $engine --print &&
+        grep -q "train.lua" "$engine.txt") || exit 1
+done
+
 exits 0 init orrery init deeper/own/ --data text.txt
 grep -q "path = \"$work/text.txt\"" deeper/own/laptop.toml || fail "--data is not in the configuration"
 ! grep -rq '| text.txt' deeper/own && [ ! -e deeper/own/text.txt ] || fail "the manual was copied, too"
