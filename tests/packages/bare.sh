@@ -80,7 +80,9 @@ same_code() {
     [ "$(digests "$1" | wc -l)" -gt 20 ] || fail "$1: few digests"
     diff <(digests "$work/version.build") <(digests "$1") || fail "$1: other code than the build's"
 }
-loads_all() { ! grep -A3 "cannot be used" "$1" | grep -v cuda | grep -v nccl | grep "/" || fail "$1: a plugin cannot be used"; }
+loads_all() {  # CUDA's may lack its libraries
+    ! grep "cannot be used" "$1" | grep -Ev ' (device/cuda|transport/nccl) ' || fail "$1: a plugin cannot be used"
+}
 
 # ---- .deb
 cpack --config "$build/CPackConfig.cmake" -G DEB -B "$work/debs"
@@ -93,7 +95,7 @@ system deb "$deb"
 rm -f "$work"/archives/deb/orrery_*
 mkdir "$work/deb/packages"
 cp "$work"/archives/deb/*.deb "$work/deb/packages/"
-inside deb sh -c 'dpkg -i /packages/*.deb && rm -r /packages'
+inside deb sh -c 'dpkg --force-unsafe-io -i /packages/*.deb && rm -r /packages'
 # Names, kinds, modes, sizes; not dpkg's own records and the cache of the loader, which both have new contents.
 files() {
     (cd "$work/deb" && find . -xdev ! -path './proc/*' ! -path './var/lib/dpkg/*-old' -printf '%p %y %m %U:%G %s\n') |
@@ -102,7 +104,7 @@ files() {
 }
 files > "$work/files.before"
 mkdir "$work/deb/packages" && cp "$deb" "$work/deb/packages/"
-inside deb sh -c 'dpkg -i /packages/*.deb && rm -r /packages'
+inside deb sh -c 'dpkg --force-unsafe-io -i /packages/*.deb && rm -r /packages'
 row deb "files, MB" "$(mb "$(dpkg-deb -f "$deb" Installed-Size)000")"
 inside deb orrery --version > "$work/version.deb"
 same_code "$work/version.deb"
@@ -127,7 +129,7 @@ row wheel "package, MB" "$(mb "$(stat -c %s "$wheel")")"
 system python python3-venv
 mkdir "$work/python/packages"
 cp "$work"/archives/python/*.deb "$work/python/packages/"
-inside python sh -c 'dpkg -i /packages/*.deb && rm -r /packages' || true  # docs of python3-venv may be missing
+inside python sh -c 'dpkg --force-unsafe-io -i /packages/*.deb && rm -r /packages' || true  # docs of python3-venv may be missing
 cp "$wheel" "$work/first.sh" "$work/python/root/"
 inside python sh -c 'python3 -m venv /root/own && /root/own/bin/pip install --no-index /root/*.whl'
 row wheel "files, MB" "$(mb "$(unpacked "$work/python/root/own/lib/python3.11/site-packages/orrery")")"
@@ -135,7 +137,7 @@ inside python /root/own/bin/orrery --version > "$work/version.wheel"
 same_code "$work/version.wheel"
 inside python /root/own/bin/orrery plugins > "$work/plugins.wheel"
 loads_all "$work/plugins.wheel"
-inside python sh -c 'test -s /root/own/share/man/man1/orrery.1 && test -s /root/own/share/bash-completion/completions/orrery'
+inside python sh -c 'cd /root/own/share && test -s man/man1/orrery.1 && test -s bash-completion/completions/orrery'
 first wheel inside python env PATH=/root/own/bin:/usr/bin:/bin sh /root/first.sh
 newest=$(find "$work/python/root/own" -type f | while read -r file; do
     readelf -V --wide "$file" 2> /dev/null | grep -oE 'GLIBC_[0-9.]+' || true
@@ -145,8 +147,8 @@ row wheel "newest version of a symbol" "$newest"
 # Nothing but glibc's own files, and CUDA's, comes from the system.
 foreign=$(find "$work/python/root/own/lib/python3.11/site-packages/orrery" -type f | while read -r file; do
     patchelf --print-needed "$file" 2> /dev/null || true
-done | sort -u | grep -vE '^(lib(c|m|dl|rt|pthread|gcc_s)\.so\.[0-9]|ld-linux-x86-64\.so\.2|liborrery\.so|.*-orrery\.so.*)$' |
-    grep -vE '^lib(cublasLt|cudnn|nccl)\.so' || true)
+done | sort -u | grep -vE '^lib(c|m|dl|rt|pthread|gcc_s)\.so\.[0-9]$|^ld-linux-x86-64\.so\.2$' |
+    grep -vE '^liborrery\.so$|-orrery\.so|^lib(cublasLt|cudnn|nccl)\.so' || true)
 [ -z "$foreign" ] || fail "the wheel needs of the system: $foreign"
 inside python sh -c '/root/own/bin/pip uninstall -qy orrery && test ! -e /root/own/bin/orrery &&
     test ! -e /root/own/lib/python3.11/site-packages/orrery'
