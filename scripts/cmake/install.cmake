@@ -1,8 +1,8 @@
 # cmake --install, and packages by CPack. Component orrery: bin/orrery, lib/liborrery.so, lib/orrery/plugins,
 # share/orrery (Lua, configs, manual), completion in bash, a manual page. Component dev, for plugins in other projects:
 # include/orrery and a CMake package: find_package(orrery) gives orrery::orrery, orrery_plugin(), and the conformance
-# suites orrery_conformance() and orrery_KIND_tests(), which run lib/orrery/conformance and KIND_tests (tests/conformance,
-# ops, suites); orrery_plugin() links with lib/orrery/orrery_link.
+# suites orrery_conformance() and orrery_KIND_tests(), which run lib/orrery/conformance and KIND_tests (tests/
+# conformance, ops, suites); orrery_plugin() links with lib/orrery/orrery_link.
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/orrery)
 install(TARGETS orrery_link RUNTIME DESTINATION ${CMAKE_INSTALL_LIBDIR}/orrery COMPONENT dev)
@@ -18,7 +18,8 @@ install(CODE "set(ORRERY_SOURCE \"${PROJECT_SOURCE_DIR}\")
   set(ORRERY_MANUAL \"${CMAKE_BINARY_DIR}/manual\")
   include(\"${PROJECT_SOURCE_DIR}/scripts/cmake/manual.cmake\")" COMPONENT orrery)
 install(DIRECTORY ${CMAKE_BINARY_DIR}/manual/ DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery/manual COMPONENT orrery)
-install(FILES scripts/completion/orrery DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT orrery)
+install(FILES scripts/completion/orrery DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+        COMPONENT orrery)
 if(TARGET orrery_program)
   set(man_page ${CMAKE_BINARY_DIR}/package/orrery.1)
   install(CODE "execute_process(COMMAND $<TARGET_FILE:orrery_program> --man-page OUTPUT_FILE ${man_page}

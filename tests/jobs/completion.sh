@@ -14,7 +14,8 @@ completes() {
     _orrery
     found=$(printf '%s\n' "${COMPREPLY[@]}" | sort -u)
     for word; do grep -qxF -e "$word" <<< "$found" || { echo "$found"; fail "\"$line\" does not offer $word"; }; done
-    [ "${line#=}" = "$line" ] || [ "$(grep -c . <<< "$found")" -eq $# ] || { echo "$found"; fail "\"$line\" offers more"; }
+    [ "${line#=}" = "$line" ] || [ "$(grep -c . <<< "$found")" -eq $# ] ||
+        { echo "$found"; fail "\"$line\" offers more"; }
 }
 COMP_WORDBREAKS=$' \t\n"\'><=;|&(:'
 completes "orrery " run check init checkpoints --help --version

@@ -16,11 +16,22 @@ steps_of my_model/README.md > steps.sh
 for word in "orrery run" "kill -KILL" "orrery sample" "orrery export"; do
     grep -q "$word" steps.sh || fail "README.md has no $word"
 done
-(cd my_model && timeout 500 sh -eu ../steps.sh) > steps.log 2>&1 || { tail -30 steps.log; fail "the commands of README.md"; }
+(cd my_model && timeout 500 sh -eu ../steps.sh) > steps.log 2>&1 ||
+    { tail -30 steps.log; fail "the commands of README.md"; }
 grep -q "resumed from step" steps.log || { cat steps.log; fail "the killed run did not resume"; }
 cmp <(losses my_model/runs/laptop) <(losses my_model/runs/killed) || fail "other losses after the kill"
 [ "$(losses my_model/runs/killed | wc -l)" -eq 200 ] || fail "not 200 steps"
 [ -s my_model/exported/model.safetensors ] || fail "nothing was exported"
+
+# The job files, by each engine that is there.
+for engine in slurm kubernetes ssh; do
+    grep -q -- "--config $engine.toml --engine $engine" my_model/README.md ||
+        fail "README.md does not submit by $engine"
+    orrery plugins | grep -q "^  engine/$engine " ||
+        { echo "skipped: job file of $engine: there is no such engine"; continue; }
+    (cd my_model && exits 0 "$engine" orrery submit train.lua --config $engine.toml --engine $engine --print &&
+        grep -q "train.lua" "$engine.txt") || exit 1
+done
 
 exits 0 init orrery init deeper/own/ --data text.txt
 grep -q "path = \"$work/text.txt\"" deeper/own/laptop.toml || fail "--data is not in the configuration"
