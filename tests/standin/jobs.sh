@@ -60,10 +60,11 @@ captured stages
 near stages cpu
 
 # Of ranks that another launcher started each may see a GPU of its own: it has number 0 for all. More GPUs than one,
-# but fewer than ranks, are refused by every rank; so is one for two ranks of `orrery run`, which see the same.
+# but fewer than ranks, are refused by every rank; so is one for two ranks of `orrery run`, which all see the same.
 port=$(free_port)
 for rank in 0 1; do
-    tiny_exec="as_rank $rank 2 $port env ORRERY_STANDIN_GPUS=1" on_gpu own 20 "${two[@]}" &
+    tiny_exec="as_rank $rank 2 $port env ORRERY_STANDIN_GPUS=1
+        ORRERY_STANDIN_FIRST_GPU=$rank" on_gpu own 20 "${two[@]}" &
     ranks[rank]=$!
 done
 wait "${ranks[0]}" && wait "${ranks[1]}" || fail "own: a rank with a GPU of its own"

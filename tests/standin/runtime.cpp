@@ -61,11 +61,13 @@ const Name& name_of(cudaError_t status) {
     return found == std::end(names) ? unknown : *found;
 }
 
-/// The GPUs that this process sees.
-int visible() {
-    const char* const text = std::getenv("ORRERY_STANDIN_GPUS");
-    return text ? std::min(gpus, std::atoi(text)) : gpus;
+int variable(const char* name, int otherwise) {
+    const char* const text = std::getenv(name);
+    return text ? std::atoi(text) : otherwise;
 }
+
+/// The number of GPUs that this process sees.
+int visible() { return std::min(gpus, variable("ORRERY_STANDIN_GPUS", gpus)); }
 
 bool is_device(int device) { return device >= 0 && device < visible(); }
 
@@ -164,7 +166,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
     if (!is_device(device)) return told(cudaErrorInvalidDevice);
-    std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", device + 1);
+    std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0",
+                  variable("ORRERY_STANDIN_FIRST_GPU", 0) + device + 1);
     return cudaSuccess;
 }
 
