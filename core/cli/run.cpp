@@ -43,7 +43,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Renames a run's folder, which must not be in use: runs/gpt becomes runs/gpt.1, or the first free number.
+/// Throws Error if this process received a stop signal. A script may have caught the error that ended its training.
+void refuse_stopped() {
+    if (stop_signal() != 0)
+        throw Error(fmt::format("stopped by signal {}: start again to resume", stop_signal()), Fault::requeue);
+}
+
+/// Returns the job of the next session (training of the script). Starts the rendezvous if this rank serves it.
+Job next_session(Job job, Sessions& sessions, std::chrono::milliseconds silence) {
+    job.silence = silence;
+    job.session = sessions.begun++;
+    if (job.serves && job.ranks > 1 && !sessions.server) sessions.server = serve(*sessions.backend, job);
+    job.serves = false;
+    return job;
+}
+
+}  // namespace
+
 void move_aside(std::string folder) {
     while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
     std::error_code problem;
@@ -66,23 +82,6 @@ void move_aside(std::string folder) {
                                     : ", or move it aside yourself"));
     std::printf("%s moved to %s.%d\n", folder.c_str(), folder.c_str(), n);
 }
-
-/// Throws Error if this process received a stop signal. A script may have caught the error that ended its training.
-void refuse_stopped() {
-    if (stop_signal() != 0)
-        throw Error(fmt::format("stopped by signal {}: start again to resume", stop_signal()), Fault::requeue);
-}
-
-/// Returns the job of the next session (training of the script). Starts the rendezvous if this rank serves it.
-Job next_session(Job job, Sessions& sessions, std::chrono::milliseconds silence) {
-    job.silence = silence;
-    job.session = sessions.begun++;
-    if (job.serves && job.ranks > 1 && !sessions.server) sessions.server = serve(*sessions.backend, job);
-    job.serves = false;
-    return job;
-}
-
-}  // namespace
 
 std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, const Compiled& compiled,
                               std::unique_ptr<Device> device, Sessions& sessions) {
