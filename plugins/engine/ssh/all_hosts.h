@@ -5,7 +5,7 @@ namespace orrery::on_all_hosts {
 
 /// Checks every host, then starts an agent on each; ends what it has started if one fails or this shell is stopped.
 inline constexpr const char* submit = R"sh(
-refuse() { printf 'orrery: %s\n  %s\n' "$1" "$2" >&2; exit 2; }
+refuse() { printf '%s\n  %s\n' "$1" "$2" >&2; exit 2; }
 
 given() { printf "address='%s'\nprobe='%s'\n" "$address" "$probe"; }
 
@@ -43,8 +43,7 @@ passed() {
         said=$(cat "$own/$node.err" 2> /dev/null)
         [ "$code" != 255 ] || said="ssh cannot connect: $said
   $(remedy "$host")"
-        printf 'orrery: %s:%s: %s: %s\n' "$file" "$line" "$host" "$said" >&2
-        rm -f "$own/$node.code"
+        printf '%s:%s: %s: %s\n' "$file" "$line" "$host" "$said" >&2
     done
     return $bad
 }
@@ -60,13 +59,14 @@ same_versions() {
     while read -r node host line; do
         if [ "$(interface "$node")" != "$(cat "$own/interface")" ]; then
             bad=1
-            printf 'orrery: %s:%s: %s has another plugin ABI or protocol than %s\n  %s: %s\n  %s: %s\n  install %s\n' \
+            printf '%s:%s: %s has another plugin ABI or protocol than %s\n  %s: %s\n  %s: %s\n  install %s\n' \
                 "$file" "$line" "$host" "$first" "$host" "$(interface "$node" | tr '\n' ' ')" \
                 "$first" "$(tr '\n' ' ' < "$own/interface")" "the same package on both" >&2
         fi
         code_of "$node" > "$own/other"
         differs=$(comm -3 "$own/code" "$own/other" | tr -d '\t' | cut -d ' ' -f 1 | sort -u | tr '\n' ' ')
-        [ -z "$differs" ] || echo "$host has other builds than $first, and may compute different bits: $differs"
+        [ -z "$differs" ] ||
+            echo "note: $host has other builds than $first, and may compute different bits: $differs" >&2
     done
     return $bad
 }
@@ -75,7 +75,7 @@ same_versions() {
 undo() {
     while read -r node host line; do
         { echo "node=$node"; ender; } | on "$host" sh > "$own/undo" 2>&1
-        [ $? != 255 ] || echo "orrery: $host cannot be reached: its agent, if it started, ends after --wait-node" >&2
+        [ $? != 255 ] || echo "$host cannot be reached: its agent, if it started, ends after --wait-node" >&2
     done
 }
 
@@ -94,13 +94,14 @@ main() {
             "set submit.ssh.address to an address of $first in its network" ;;
     *:*) address="[$address]" ;;
     esac
-    part 0 "$first" check
-    head -n 1 "$own/hosts" | passed || exit 2
-    sed 1d "$own/hosts" | each check
-    sed 1d "$own/hosts" | passed || exit 2
-    sed 1d "$own/hosts" | same_versions || exit 2
+    mkdir -p "$run/logs" && (umask 077 && mkdir -p "$run/ssh" && cp "$own/hosts" "$run/ssh/hosts" &&
+        { given; node_script; } > "$run/ssh/node.sh" && printf '%s\n' "$probe" > "$run/ssh/probe") ||
+        refuse "cannot write to $run" "choose another run.folder"
+    each check < "$own/hosts"
+    rm -f "$run/ssh/probe"
     [ -z "$stopped" ] || exit 130
-    { before_node; given; node_script; after_node; } | on "$first" sh || exit 1
+    passed < "$own/hosts" || exit 2
+    same_versions < "$own/hosts" || exit 2
     rm -f "$own"/*.code
     (each start) < "$own/hosts"
     if ! passed < "$own/hosts" || [ -n "$stopped" ]; then
@@ -114,8 +115,8 @@ main() {
 main < /dev/null
 )sh";
 
-/// Runs `there` on the hosts of the job one after the other. A job that is asked to stop by a signal other than KILL is
-/// ended by node 0, if that runs.
+/// Runs `there` on the hosts of the job one after the other; the line of each where the job may run has its name. A job
+/// that is asked to stop by SIGINT is ended by node 0, if that runs.
 inline constexpr const char* ask = R"sh(
 main() {
     table=$(cat "$run/ssh/hosts" 2> /dev/null) || table=$(list | on "$first" sh) || exit
@@ -125,8 +126,11 @@ main() {
         esac
         said=$({ echo "node=$node"; there; } | on "$host" sh 2>&1)
         code=$?
-        [ "$code" != 255 ] || said="cannot be reached: $said"
-        printf '%s (node %s): %s\n' "$host" "$node" "$said"
+        case $code in
+        0) said="job $first:$run $said" ;;
+        255) said="job $first:$run may run, but ssh cannot connect: $said" ;;
+        esac
+        printf '%s, node %s: %s\n' "$host" "$node" "$said"
         [ "$code$node$signal" != 00INT ] || break
     done
 }

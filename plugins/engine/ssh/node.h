@@ -16,25 +16,18 @@ agent() {
 
 /// Checks the host of node $node. $address: what all nodes call node 0's host, "" for a job of one node.
 inline constexpr const char* check = R"sh(check() {
-    command -v "$orrery" > /dev/null ||
-        refuse "there is no program $orrery" "install it, or name its folder in submit.before: PATH=/opt/bin:\$PATH"
     seen=$(ls -d /dev/nvidia[0-9]* 2> /dev/null | wc -l)
     [ "$seen" -ge "$gpus" ] || refuse "has $seen GPUs, and the job needs $gpus" "change submit.gpus_per_node"
-    if [ "$node" = 0 ]; then
-        mkdir -p "$run/logs" && (umask 077; mkdir -p "$run/ssh" && printf '%s\n' "$probe" > "$run/ssh/probe") ||
-            refuse "cannot write to $run" "choose another run.folder"
-    else
-        tries=0
-        until [ "$(cat "$run/ssh/probe" 2> /dev/null)" = "$probe" ]; do
-            tries=$((tries + 1))
-            [ "$tries" -lt 20 ] ||
-                refuse "$run is not shared: a file that node 0 wrote there does not appear here" \
-                    "choose a run.folder that all hosts have at the same path, as on NFS"
-            sleep 0.25
-        done
-        (: > "$run/ssh/probe.$node" && rm "$run/ssh/probe.$node") ||
-            refuse "cannot write to $run" "let the same user write there on each host"
-    fi
+    tries=0
+    until [ "$(cat "$run/ssh/probe" 2> /dev/null)" = "$probe" ]; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 20 ] ||
+            refuse "$run is not shared: a file that was written there by the submitting host does not appear" \
+                "choose a run.folder that all hosts have at the same path, as on NFS"
+        sleep 0.25
+    done
+    (: > "$run/ssh/probe.$node" && rm "$run/ssh/probe.$node") ||
+        refuse "cannot write to $run" "let the same user write there on each host"
     ! agent || refuse "node $node of this job runs here already, process $pid" "orrery stop $run"
     if [ -n "$address" ] && command -v getent > /dev/null; then
         found=$(getent ahosts "$(echo "$address" | tr -d '[]')" | sed -n '1s/ .*//p')
@@ -46,7 +39,7 @@ inline constexpr const char* check = R"sh(check() {
         esac
     fi
     "$orrery" --version || refuse "$orrery does not run" "install it again"
-    said=$(check_script 2>&1) || { printf '%s\n' "$said" | tail -n 20 >&2; exit 2; }
+    said=$(check_script 2>&1 > /dev/null) || { printf '%s\n' "$said" | tail -n 20 >&2; exit 2; }
 }
 )sh";
 
@@ -76,6 +69,7 @@ inline constexpr const char* state = R"sh(if agent; then
 else
     echo "does not run; its last line: $(tail -n 1 "$run/logs/node$node.txt" 2> /dev/null)"
     echo "  to start it again there: sh $run/ssh/node.sh $node"
+    exit 3
 fi
 )sh";
 

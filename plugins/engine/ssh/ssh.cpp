@@ -86,6 +86,8 @@ public:
     std::string text(const EngineJob& job) const override {
         if (job.time_s > 0)
             throw Error(asked_, "submit.time: ssh starts processes and does not limit their time\n  leave it out");
+        if (job.token_file.empty())
+            throw Error(asked_, "engine ssh: the run's folder is not visible here\n  submit where it is shared");
         const std::vector<Host> hosts = hosts_of(job);
         std::string table, nodes = std::to_string(job.nodes) + (job.nodes == 1 ? " node" : " nodes");
         if (job.spares > 0) nodes += " and " + std::to_string(job.spares) + " to spare";
@@ -97,7 +99,7 @@ public:
                " each: checks every host, then starts an agent on each.\n" + assigned("first", hosts[0].name) +
                assigned("run", job.folder) + assigned("file", hostfile_) + assigned("address", address_) +
                "nodes=" + std::to_string(hosts.size()) + "\n" + printer("hosts", table) + on() +
-               printer("node_script", node) + saves(job, node, table) +
+               printer("node_script", node) +
                printer("ender", assigned("run", job.folder) + "signal=KILL\n" + on_host::functions + on_host::stop) +
                on_all_hosts::submit;
     }
@@ -180,7 +182,7 @@ private:
             place = " --nodes " + std::to_string(job.nodes) + " --node-rank \"$node\" --rendezvous \"$address:" +
                     std::to_string(port_ > 0 ? port_ : port_of(job.folder)) + "\"";
         std::string environment =
-            exported("ORRERY_SSH_JOB", first + ":" + job.folder) + exported("ORRERY_TOKEN_FILE", token_of(job));
+            exported("ORRERY_SSH_JOB", first + ":" + job.folder) + exported("ORRERY_TOKEN_FILE", job.token_file);
         for (const auto& [name, value] : job.environment) environment += exported(name, value);
         return assigned("run", job.folder) + assigned("orrery", job.command[0]) +
                "gpus=" + std::to_string(job.gpus_per_node) + "\n" + on_host::functions + on_host::check +
@@ -188,24 +190,11 @@ private:
                "become_agent() { exec \"$orrery\" " + quoted(rest) + place + "; }\nmain() {\n    node=$1\n    cd " +
                quoted(job.work) + " 2> /dev/null ||\n        refuse " + quoted("there is no folder " + job.work) +
                " \"the job starts there: share it or copy it to the same path\"\n" + environment +
-               lines_of(job.before) + "    case ${2:-start} in\n    check) check ;;\n    start) start ;;\n" +
+               lines_of(job.before) +
+               "    [ -x \"$orrery\" ] || orrery=$(command -v orrery) ||\n        refuse \"there is no $orrery, and no "
+               "orrery in PATH\" \"install it, or set PATH in submit.before\"\n" +
+               "    case ${2:-start} in\n    check) check ;;\n    start) start ;;\n" +
                "    agent) run_agent ;;\n    esac\n}\nmain \"$@\" < /dev/null\n";
-    }
-
-    static std::string token_of(const EngineJob& job) {
-        return job.token_file.empty() ? job.folder + "/ssh/token" : job.token_file;
-    }
-
-    /// Shell: saves_all prints what writes the node's script, the hosts and, if none is given, the job's secret into
-    /// the run's folder.
-    static std::string saves(const EngineJob& job, const std::string& node, const std::string& table) {
-        const std::string written = document("cat > node.sh", "@\n" + node),
-                          begin = written.substr(0, written.find('@'));
-        const std::string end = written.substr(begin.size() + 2 + node.size());
-        const std::string secret =
-            job.token_file.empty() ? "od -An -N32 -tx1 /dev/urandom | tr -d ' \\n' > token\n" : "";
-        return printer("before_node", "umask 077\ncd " + quoted(job.folder + "/ssh") + " || exit\n" + begin) +
-               printer("after_node", end + document("cat > hosts", table) + secret + "rm -f probe\n");
     }
 
     /// A call that runs a text on every host of the job and prints what it prints.
@@ -230,5 +219,5 @@ void add(Registry& registry) {
 }  // namespace
 }  // namespace orrery
 
-ORRERY_FACTS("variables=ORRERY_SSH_JOB programs=ssh elsewhere");
+ORRERY_FACTS("variables=ORRERY_SSH_JOB programs=ssh");
 ORRERY_PLUGIN("engine.ssh", "0.1", orrery::add);
