@@ -45,7 +45,9 @@ std::vector<Flag> restart_flags(ScriptCommand& script) {
 
 Command run(ScriptCommand& script) {
     const auto trace = [&script](const std::string& file) { script.sets.push_back("run.trace=" + toml_string(file)); };
-    const std::vector<Flag> own = {Flag("--own-set", &script.own_sets, "", {.one_each = true, .hidden = true})};
+    const std::vector<Flag> own = {Flag("--own-set", &script.own_sets, "", {.one_each = true, .hidden = true}),
+                                   Flag("--verbose", &script.verbose,
+                                        "print the resolved configuration, which the run's folder has as config.toml")};
     const std::vector<Flag> traced = {
         Flag("--trace", trace,
              "write a trace of one step of all ranks to this file, for ui.perfetto.dev; run.trace_step says which",
@@ -107,7 +109,7 @@ Command logs(JobCommand& job) {
 
 Command stop(JobCommand& job) {
     return of_job(job, "stop", "end a submitted job, after a save",
-                  {Flag("--now", &job.now, "without a save: what was trained since the last one is lost")},
+                  {Flag("--now", &job.now, "end it at once, and do not ask for a save first")},
                   {"stop runs/gpt", "stop runs/gpt --now"}, stop_command);
 }
 

@@ -12,7 +12,7 @@ namespace orrery {
 /// An engine with the facts in its plugin's file (ORRERY_FACTS):
 ///   variables=A,B  one of these is set in every job of the engine
 ///   programs=A,B   programs that `orrery submit` needs in PATH
-///   elsewhere      the run's folder and data are where the job runs, and may not be visible to `orrery submit`
+///   remote         the run's folder and data are where the job runs, and may not be visible to `orrery submit`
 ///   foreground     the call of submit() lasts as long as the job: `orrery submit` becomes its program
 struct LoadedEngine {
     std::string name;
@@ -24,14 +24,5 @@ struct LoadedEngine {
 /// Loads the engine of a name and makes it from its table [submit.NAME]. Throws Error at `asked` for an unknown name,
 /// and at a key that the engine does not read.
 LoadedEngine load_engine(const std::string& name, Config& config, const Origin& asked);
-
-/// An engine's name, and its name of the job in which this process runs.
-struct OwnJob {
-    std::string engine, name;
-};
-
-/// Returns the job in which this process runs; empty names if no engine started it. If several engines did, the one
-/// named `preferred` counts, else the first by name.
-OwnJob own_job(Config& config, const std::string& preferred);
 
 }  // namespace orrery

@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
 #include "base/files/json_file.h"
 #include "base/json.h"
+#include "base/regular_file.h"
 #include "base/text.h"
 #include "cli/submit/engine_call.h"
 #include "cli/submit/engines.h"
@@ -43,17 +45,33 @@ Held held(const JobCommand& command) {
     return {job, load_engine(job.engine, read, {"", command.engine.empty() ? command.run + "/job.json" : "--engine"})};
 }
 
+/// Returns the last step that a run's metrics.jsonl has, as text; "": none.
+std::string last_step(const std::string& run) {
+    constexpr int64_t tail = 1 << 16;
+    const RegularFile file(run + "/metrics.jsonl");
+    if (!file.problem().empty()) return "";
+    std::string text(tail, '\0');
+    text.resize(file.read(std::max<int64_t>(0, file.bytes() - tail), text.data(), text.size()));
+    std::string last;
+    for (const std::string& line : split(text, '\n')) {
+        const Json step = Json::parse(line, nullptr, false);
+        if (step.is_object() && step.contains("step") && step.contains("loss"))
+            last = fmt::format(", step {}, loss {}", message_text(step["step"]), message_text(step["loss"]));
+    }
+    return last;
+}
+
 /// Prints how far a run has come, from its run.json.
 void tell_start(const std::string& run) {
     std::error_code ignored;
     const std::string path = run + "/run.json";
-    if (!fs::exists(path, ignored)) return void(std::printf("it has not started yet\n"));
+    if (!fs::exists(path, ignored)) return;
     const Json last = read_json(path, int64_t{64} << 20);
     const auto text = [&](const char* key) {
         const auto found = last.find(key);
         return found == last.end() || !found->is_string() ? std::string() : found->get<std::string>();
     };
-    std::printf("started %s", text("start").c_str());
+    std::printf("started %s%s", text("start").c_str(), last_step(run).c_str());
     if (!text("end").empty())
         std::printf(", ended %s with exit code %s: %s", text("end").c_str(), message_text(last.at("exit_code")).c_str(),
                     text("why").c_str());
@@ -67,7 +85,7 @@ int status_command(const JobCommand& command) {
     std::printf("job %s of %s%s%s\n", of.job.name.c_str(), of.engine.name.c_str(),
                 of.job.submitted.empty() ? "" : ", submitted ", of.job.submitted.c_str());
     if (command.engine.empty()) tell_start(command.run);
-    return show_call(of.engine.name, of.engine.engine->status(of.job.name));
+    return of.job.ended ? 0 : show_call(of.engine.name, of.engine.engine->status(of.job.name));
 }
 
 int stop_command(const JobCommand& command) {

@@ -27,14 +27,14 @@ namespace fs = std::filesystem;
 
 constexpr const char* token_name = "token";
 
-/// Returns the command that each task of the job runs: `orrery run` with the flags that this command was given.
+/// Returns the command that each task of the job runs: `orrery run` with the flags that this command was given, except
+/// for --fresh, since the job may start several times.
 std::vector<std::string> run_of(const ScriptCommand& command) {
     std::error_code ignored;
     std::vector<std::string> run = {fs::canonical("/proc/self/exe", ignored).string(), "run", command.script};
     const auto add = [&](const char* flag, const std::string& value) { run.insert(run.end(), {flag, value}); };
     if (!command.config.empty()) add("--config", command.config);
     for (const std::string& set : command.sets) add("--set", set);
-    if (command.fresh) run.push_back("--fresh");
     if (command.from_step >= 0) add("--from-step", std::to_string(command.from_step));
     if (command.restarts > 0) add("--restarts", std::to_string(command.restarts));
     if (command.spares > 0) add("--spares", std::to_string(command.spares));
@@ -127,11 +127,26 @@ void write_token(const std::string& path) {
     file.name();
 }
 
+/// Locks the run's folder against other submits, and puts into it what the job needs.
+std::unique_ptr<FolderLock> claim(ScriptRunner& script, const EngineJob& job, bool fresh) {
+    constexpr const char* lock_name = ".submit.lock";
+    auto lock = script.lock_folder(lock_name);
+    refuse_second(script, job.folder);
+    script.lock_folder(FolderLock::launcher);  // only checks that no run uses the folder now
+    if (fresh) {
+        lock.reset();
+        move_aside(job.folder);
+        lock = script.lock_folder(lock_name);
+    }
+    write_token(job.token_file);
+    return lock;
+}
+
 std::string hand_over(const LoadedEngine& engine, const EngineJob& job, const std::string& text) {
     const EngineCall call = engine.engine->submit(job, text);
     if (engine.facts.has("foreground")) become_call(engine.name, call);
     const ChildEnd end = run_call(engine.name, call);
-    if (end.code == 2) throw Error(std::string(trim(end.errors)));  // the call found a mistake
+    if (end.code == 2) throw Error(std::string(trim(end.errors)));  // the call found a user error
     std::fputs(end.errors.c_str(), stderr);
     if (const std::string why = end.why_not(); !why.empty())
         throw Error(fmt::format("engine {}: {} {}\n  the job was not handed over", engine.name, call.arguments[0], why),
@@ -158,7 +173,12 @@ int submit_command(const ScriptCommand& given, const SubmitCommand& asked) {
     place_ranks(submit, read_settings(config), config);
     check_spares(given, submit.nodes);
     if (!asked.print) require_programs(engine);
-    const bool sees = !engine.facts.has("elsewhere");
+    const bool sees = !engine.facts.has("remote");
+    if (given.fresh && !sees)
+        throw Error(
+            fmt::format("--fresh: the run's folder is where {} runs the job, which would begin from scratch "
+                        "each time that it starts\n  set another run.folder",
+                        engine.name));
     ScriptCommand placed = given;
     placed.nodes = submit.nodes;
     const auto script = check_submission(placed, sees);
@@ -167,13 +187,7 @@ int submit_command(const ScriptCommand& given, const SubmitCommand& asked) {
     const std::string text = engine.engine->text(job);
     if (asked.print) return std::fputs(text.c_str(), stdout), 0;
     std::unique_ptr<FolderLock> lock;
-    if (sees) {
-        if (given.fresh) move_aside(job.folder);
-        lock = script->lock_folder(".submit.lock");
-        script->lock_folder(FolderLock::launcher);  // only checks that no job uses the folder now
-        refuse_second(*script, job.folder);
-        write_token(job.token_file);
-    }
+    if (sees) lock = claim(*script, job, given.fresh);
     const std::string name = hand_over(engine, job, text);
     if (sees) write_job_file(job.folder, {engine.name, name, utc_text(wall_time())});
     const std::string which = sees ? script->folder() : fmt::format("--engine {} {}", engine.name, name);

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "../shell.h"
 #include "orrery/config.h"
 #include "orrery/engine.h"
 #include "orrery/plugin.h"
@@ -54,16 +55,6 @@ scontrol update JobId="$1" Requeue=0 || exit
 scancel --state=PENDING "$1"
 [ -z "$(squeue --noheader --states=RUNNING --jobs="$1")" ] || scancel --signal=USR1 "$1"
 )sh";
-
-std::string quoted(std::string_view text) {
-    const auto plain = [](unsigned char c) {
-        return std::isalnum(c) != 0 || std::string_view("_-./=,:@%+").find(static_cast<char>(c)) != std::string::npos;
-    };
-    if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return std::string(text);
-    std::string out = "'";
-    for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    return out + "'";
-}
 
 std::string time_text(int64_t seconds) {
     const auto two = [](int64_t n) { return (n < 10 ? "0" : "") + std::to_string(n); };
@@ -125,8 +116,10 @@ private:
         return place.empty() ? "" : place + ": ";
     }
 
+    static int64_t grace_s(const EngineJob& job) { return static_cast<int64_t>(std::ceil(job.grace_s)); }
+
     static int64_t signal_s(const EngineJob& job) {
-        const int64_t asked = job.grace_s > 0 ? static_cast<int64_t>(std::ceil(job.grace_s)) : usual_signal_s;
+        const int64_t asked = job.grace_s > 0 ? grace_s(job) : usual_signal_s;
         return job.time_s > 0 ? std::min(asked, job.time_s / 2) : asked;
     }
 
@@ -153,8 +146,7 @@ private:
         set("chdir", job.work);
         set("output", output);
         add("open-mode=append");
-        for (const std::string& line : extra_) lines += line + "\n";
-        return lines;
+        return lines + lines_of(extra_);
     }
 
     static int64_t cpus(const EngineJob& job) { return job.threads * (job.agents ? job.ranks_per_node : 1); }
@@ -162,30 +154,31 @@ private:
     std::string body(const EngineJob& job) const {
         std::string lines =
             "\n# Slurm sends signals to the ranks, too: this shell only waits for them.\ntrap : TERM USR1\n";
-        if (!job.token_file.empty()) {
-            const std::string file = quoted(job.token_file);
-            lines += "export ORRERY_TOKEN_FILE=" + file + "\n[ -e " + file +
-                     " ] || (umask 077; od -An -N32 -tx1 /dev/urandom | tr -d ' \\n' > " + file + ")\n";
-        }
-        for (const auto& [name, value] : job.environment) lines += "export " + name + "=" + quoted(value) + "\n";
-        for (const std::string& line : job.before) lines += line + "\n";
-        lines += "\nset --";
-        for (const std::string& word : job.command) lines += " " + quoted(word);
-        lines += "\n";
+        if (!job.token_file.empty())
+            lines += exported("ORRERY_TOKEN_FILE", job.token_file) +
+                     "[ -e \"$ORRERY_TOKEN_FILE\" ] ||\n    (umask 077; od -An -N32 -tx1 /dev/urandom | tr -d ' \\n' > "
+                     "\"$ORRERY_TOKEN_FILE\")\n";
+        for (const auto& [name, value] : job.environment) lines += exported(name, value);
+        lines += lines_of(job.before);
+        lines += "\nset -- " + quoted(job.command) + "\n";
         if (!array_.empty())
             lines += "set -- \"$@\" --set run.folder=" + quoted(job.folder) + "-\"$SLURM_ARRAY_TASK_ID\"\n";
         lines +=
             "# A preempted job has the partition's GraceTime to save.\n"
             "grace=$(scontrol show partition \"$SLURM_JOB_PARTITION\" | sed -n 's/.*GraceTime=\\([0-9]*\\).*/\\1/p')\n"
-            "[ \"${grace:-0}\" -eq 0 ] || set -- \"$@\" --set run.grace_s=\"$grace\"\n\n";
-        lines += "srun --nodes=" + std::to_string(job.nodes + job.spares) +
-                 " --ntasks-per-node=" + std::to_string(job.agents ? 1 : job.ranks_per_node);
+            "[ \"${grace:-0}\" -eq 0 ] || ";
+        if (job.grace_s > 0) lines += "[ \"$grace\" -ge " + std::to_string(grace_s(job)) + " ] || ";
+        lines += "set -- \"$@\" --set run.grace_s=\"$grace\"\n\n";
+        const int64_t nodes = job.nodes + job.spares, tasks = job.agents ? 1 : job.ranks_per_node;
+        lines += "srun --nodes=" + std::to_string(nodes) + " --ntasks=" + std::to_string(nodes * tasks) +
+                 " --ntasks-per-node=" + std::to_string(tasks);
         if (job.threads > 0) lines += " --cpus-per-task=" + std::to_string(cpus(job));
         if (job.spares > 0) lines += " --no-kill";
         lines +=
             " --kill-on-bad-exit=0 --wait=0 \"$@\"\ncode=$?\n"
-            "# 75: the ranks have saved and left. The job waits for its next turn, in which they resume.\n"
-            "[ $code -ne 75 ] || scontrol requeue \"$SLURM_JOB_ID\"\nexit $code\n";
+            "# 75: the ranks have saved and left. Unless it was cancelled, the job waits for its next turn to resume.\n"
+            "[ $code -ne 75 ] || [ \"$(squeue --noheader --format=%T --jobs=\"$SLURM_JOB_ID\")\" != RUNNING ] ||\n"
+            "    scontrol requeue \"$SLURM_JOB_ID\"\nexit $code\n";
         return lines;
     }
 
