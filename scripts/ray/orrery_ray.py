@@ -1,6 +1,6 @@
 """Starts a job's agents (orrery run --nodes ...) on a Ray cluster: an actor for each node, placed on nodes of its own
-and placed again by Ray when a node is lost. The entrypoint of the Ray jobs that `orrery submit --engine ray` makes; they
-have a description in the variable ORRERY_RAY. With "stop", the entrypoint of what `orrery stop` makes."""
+and placed again by Ray when a node is lost. It is the entrypoint of the Ray jobs that `orrery submit --engine ray`
+makes, which have a description in the variable ORRERY_RAY, and, with "stop", of what `orrery stop` makes."""
 import json
 import os
 import secrets
@@ -43,7 +43,7 @@ def start_nodes(job):
     bundle = {"CPU": job["cpus"], "GPU": job["gpus"]} if job["gpus"] else {"CPU": job["cpus"]}
     group = placement_group([bundle] * (job["nodes"] + job["spares"]), strategy="STRICT_SPREAD")
     while not group.wait(30):
-        print(f"waiting for {group.bundle_count} nodes with {bundle} each; the cluster has {ray.cluster_resources()}")
+        print(f"{job['folder']} waits for {group.bundle_count} nodes with {bundle}; all have {ray.cluster_resources()}")
     places = [PlacementGroupSchedulingStrategy(group, i) for i in range(group.bundle_count)]
     options = {"num_cpus": job["cpus"], "num_gpus": job["gpus"]}
     return [Node.options(name=f"node{i}", scheduling_strategy=at, **options).remote() for i, at in enumerate(places)]

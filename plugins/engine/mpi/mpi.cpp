@@ -15,22 +15,17 @@ namespace {
 /// Shell: the start time of a process; "" if there is none of this number.
 constexpr const char* started = "started() { sed 's/.*) //' \"/proc/$1/stat\" 2> /dev/null | cut -d ' ' -f 20; }\n";
 
-/// A job's name is HOST:PID:START, of its mpirun.
-struct Name {
-    std::string host, pid, start;
-};
-
-Name parse_name(const std::string& name) {
-    const size_t second = name.rfind(':'), first = second == 0 ? second : name.rfind(':', second - 1);
-    const bool cut = second != std::string::npos && first != std::string::npos && first > 0 && first < second;
-    const Name parsed =
-        cut ? Name{name.substr(0, first), name.substr(first + 1, second - first - 1), name.substr(second + 1)} : Name{};
-    if (parsed.pid.empty() || parsed.start.empty() ||
-        (parsed.pid + parsed.start).find_first_not_of("0123456789") != std::string::npos)
-        throw Error("\"" + name + "\" is not a job of the engine mpi\n  expected host, process and its start, as " +
-                    "login1:4711:90210");
-    return parsed;
+/// Shell: goes on where mpirun runs. A job's name is HOST:PID:START, of its process.
+constexpr const char* on_host = R"sh(
+start=${name##*:} rest=${name%:*}
+pid=${rest##*:} host=${rest%:*}
+[ "$host:$pid:$start" = "$name" ] || {
+    printf '"%s" is not a job of the engine mpi\n  name host, process and its start, as n1:4711:90210\n' "$name" >&2
+    exit 2
 }
+[ "$(hostname)" = "$host" ] || { echo "mpirun of this job was started on $host: ask there" >&2; exit 2; }
+[ -n "$start" ] && [ "$(started "$pid")" = "$start" ] || { echo "mpirun of this job has ended"; exit; }
+)sh";
 
 class Mpi : public Engine {
 public:
@@ -55,10 +50,10 @@ public:
         for (const auto& [name, value] : job.environment) environment += exported(name, value);
         return "#!/bin/sh\n# The job " + job.name + ": " + std::to_string(tasks(job)) +
                (job.agents ? " agents, one on each of " : " ranks on ") + std::to_string(job.nodes + job.spares) +
-               (job.nodes + job.spares == 1 ? " host.\n" : " hosts.\n") + "cd " + quoted(job.work) + " || exit 2\n" +
-               lines_of(job.before) + started + environment + checked() + "exec " + quoted(program_) + " " +
-               quoted(flags(job)) + (extra_.empty() ? "" : " " + quoted(extra_)) + " " + quoted(job.command) +
-               " < /dev/null\n";
+               (job.nodes + job.spares == 1 ? " host.\n" : " hosts.\n") + "cd " + quoted(job.work) + " && mkdir -p " +
+               quoted(job.folder) + " || exit 2\n" + lines_of(job.before) + started + environment + checked() +
+               "exec " + quoted(program_) + " " + quoted(flags(job)) + (extra_.empty() ? "" : " " + quoted(extra_)) +
+               " " + quoted(job.command) + " < /dev/null\n";
     }
 
     EngineCall submit(const EngineJob&, const std::string& text) const override { return {{"sh"}, text}; }
@@ -76,8 +71,7 @@ public:
 
     /// mpirun passes SIGUSR1 on to the ranks. It kills them soon after SIGTERM.
     std::vector<EngineCall> stop(const std::string& name, bool now) const override {
-        return {
-            on_its_host(name, std::string("kill -s ") + (now ? "TERM" : "USR1") + " " + parse_name(name).pid + "\n")};
+        return {on_its_host(name, std::string("kill -s ") + (now ? "TERM" : "USR1") + " \"$pid\"\n")};
     }
 
 private:
@@ -113,14 +107,9 @@ private:
                " >&2; exit 2 ;;\nesac\n";
     }
 
-    /// A call that runs a text on the host of the job's mpirun, while that runs.
+    /// A call that runs a text on the host of the job's mpirun, while that runs as process $pid.
     static EngineCall on_its_host(const std::string& name, const std::string& text) {
-        const Name job = parse_name(name);
-        return {{"sh"},
-                started + ("[ \"$(hostname)\" = " + quoted(job.host)) + " ] || { echo " +
-                    quoted("mpirun of this job was started on " + job.host + ": ask there") + " >&2; exit 2; }\n" +
-                    "[ \"$(started " + job.pid + ")\" = " + job.start + " ] || { echo " +
-                    quoted("mpirun of this job has ended") + "; exit; }\n" + text};
+        return {{"sh"}, started + ("name=" + quoted(name)) + on_host + text};
     }
 
     const std::string family_, program_, hostfile_;

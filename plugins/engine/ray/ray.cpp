@@ -118,10 +118,10 @@ private:
         const auto number = [](const char* key, int64_t value) {
             return std::string("\"") + key + "\": " + std::to_string(value) + ", ";
         };
-        const std::string described = "{" + number("nodes", job.nodes) + number("spares", job.spares) +
-                                      number("cpus", cpus) + number("gpus", job.gpus_per_node) + number("port", port_) +
-                                      "\"environment\": {" + variables + "}, \"shell\": " + json(shell) +
-                                      ", \"command\": " + json(command) + "}";
+        const std::string described =
+            "{\"folder\": " + json(job.folder) + ", " + number("nodes", job.nodes) + number("spares", job.spares) +
+            number("cpus", cpus) + number("gpus", job.gpus_per_node) + number("port", port_) + "\"environment\": {" +
+            variables + "}, \"shell\": " + json(shell) + ", \"command\": " + json(command) + "}";
         std::vector<std::string> words = {"--no-wait", "--runtime-env-json", environment(described)};
         words.insert(words.end(), extra_.begin(), extra_.end());
         words.insert(words.end(), {"--", "python3", entrypoint(job.command[0])});
@@ -141,5 +141,5 @@ void add(Registry& registry) {
 }  // namespace
 }  // namespace orrery
 
-ORRERY_FACTS("variables=ORRERY_RAY_JOB programs=ray elsewhere");
+ORRERY_FACTS("variables=ORRERY_RAY_JOB programs=ray remote");
 ORRERY_PLUGIN("engine.ray", "0.1", orrery::add);

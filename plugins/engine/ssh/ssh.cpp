@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <iterator>
@@ -57,15 +58,22 @@ std::vector<std::string> checked(const EngineJob& job) {
 /// A job's name is HOST:FOLDER, of its first host and its run's folder.
 struct Name {
     std::string host, folder;
+    bool valid = false;
 };
 
 Name parse_name(const std::string& name) {
     const size_t at = name.find(":/");
-    if (at == std::string::npos || at == 0 || name.front() == '-')
-        throw Error("\"" + name +
-                    "\" is not a job of the engine ssh\n  expected the first host and the run's folder, " +
-                    "as n1:/shared/runs/gpt");
-    return {name.substr(0, at), name.substr(at + 1)};
+    if (at == std::string::npos || at == 0 || name.front() == '-') return {};
+    return {name.substr(0, at), name.substr(at + 1), true};
+}
+
+/// A call that refuses a name.
+EngineCall not_a_job(const std::string& name) {
+    return {{"sh"},
+            "echo " +
+                quoted("\"" + name + "\" is not a job of the engine ssh\n  name its first host and its run's " +
+                       "folder, as n1:/shared/runs/gpt") +
+                " >&2\nexit 2\n"};
 }
 
 class Ssh : public Engine {
@@ -110,10 +118,11 @@ public:
     }
 
     std::string name_in(const EngineJob& job, const std::string& output) const override {
-        const std::string name = hosts_of(job)[0].name + ":" + job.folder;
-        if (output.find("started " + name + "\n") == std::string::npos)
+        const std::string before = "started ", after = ":" + job.folder + "\n";
+        const size_t begin = output.rfind("\n" + before), end = output.size() - std::min(after.size(), output.size());
+        if (begin == std::string::npos || output.substr(end) != after || begin + before.size() >= end)
             throw Error("ssh did not start the job: " + output, Fault::failed);
-        return name;
+        return output.substr(begin + 1 + before.size(), output.size() - begin - 2 - before.size());
     }
 
     std::string own_name(const Environment& environment) const override {
@@ -129,6 +138,7 @@ public:
 
     std::optional<EngineCall> logs(const std::string& name, std::optional<int64_t> rank, bool follow) const override {
         const Name job = parse_name(name);
+        if (!job.valid) return not_a_job(name);
         const std::string files = rank ? "g*-rank" + std::to_string(*rank) + ".txt" : "node0.txt";
         const std::string there = "cd " + quoted(job.folder + "/logs") + " || exit\nfile=$(ls -t " + files +
                                   " | head -n 1)\n[ -n \"$file\" ] && exec tail -n +1 " + (follow ? "-f " : "") +
@@ -200,6 +210,7 @@ private:
     /// A call that runs a text on every host of the job and prints what it prints.
     EngineCall every_host(const std::string& name, const std::string& signal, const std::string& there) const {
         const Name job = parse_name(name);
+        if (!job.valid) return not_a_job(name);
         const std::string known = assigned("run", job.folder) + assigned("signal", signal);
         return {{"sh"},
                 assigned("first", job.host) + known + on() + printer("there", known + on_host::functions + there) +
