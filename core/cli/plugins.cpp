@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/installed.h"
+#include "control/wire.h"
 #include "ir/op.h"
 #include "lua/script.h"
 #include "plugin/code_digest.h"
@@ -116,7 +117,8 @@ int new_plugin_command(const NewPluginCommand& command) {
 
 std::string version_text() {
     const LibraryCode own = this_code();
-    std::string text = fmt::format("orrery {}\n{}\ncode of:", ORRERY_VERSION, describe_abi(this_abi()));
+    std::string text = fmt::format("orrery {}\n{}\nrendezvous protocol {}\ncode of:", ORRERY_VERSION,
+                                   describe_abi(this_abi()), wire::magic[6]);
     const auto line = [&](const std::string& name, const std::string& digest, const std::string& path) {
         text += fmt::format("\n  {:24} {:40} {}", name, digest.empty() ? "none" : digest, path);
     };
