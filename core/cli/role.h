@@ -1,0 +1,36 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "cli/commands.h"
+#include "run/control/job.h"
+
+namespace orrery {
+
+/// What a task that a launcher started is for a run.
+struct TaskRole {
+    enum Kind : uint8_t {
+        rank,   ///< one of the ranks
+        agent,  ///< the one task of its node: starts the node's ranks, and restarts them if asked to
+        alone,  ///< the only task of the job: starts all ranks on this host
+    };
+    Kind kind = rank;
+    int64_t nodes = 1, spares = 0;  ///< of an agent's job
+};
+
+/// Returns the role of a task for a mesh of `ranks` ranks:
+///
+///     tasks                          --restarts, --spares, or --nodes below the tasks    role
+///     one per node                   given                                               agent
+///     as many as ranks               not given                                           rank
+///     one, the mesh has more         not given                                           alone
+///     one per node, the mesh has more    not given                                       agent
+///
+/// Of an agent's job, tasks beyond --nodes are spares. Any other number of tasks makes them ranks, which refuse it (all
+/// together, so that one reports it). Throws Error if these flags do not fit the tasks. `mesh`: as text, "dp=4".
+TaskRole role_of(const LaunchedTask& task, int64_t ranks, const std::string& mesh, const ScriptCommand& command);
+
+/// Returns the command of an agent: `command` with node, place and secret of `job`, whose meeting is settled.
+ScriptCommand agent_of(ScriptCommand command, const TaskRole& role, const Job& job);
+
+}  // namespace orrery
