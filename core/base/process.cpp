@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -16,6 +17,7 @@
 #include <string_view>
 #include <thread>
 
+#include "base/files/atomic_file.h"
 #include "base/signals.h"
 #include "base/text.h"
 #include "orrery/error.h"
@@ -81,10 +83,13 @@ void end_with(pid_t parent) {
     if (start.bound) end_with(parent);
     default_handlers();
     if (start.lifeline >= 0) ::fcntl(start.lifeline, F_SETFD, 0);
-    if (start.output >= 0) {
+    if (start.passed >= 0) ::fcntl(start.passed, F_SETFD, 0);
+    if (start.output >= 0 && !start.own_input) {
         const rlimit no_core{0, 0};  // no core dump: the program may crash on purpose
         ::setrlimit(RLIMIT_CORE, &no_core);
-        ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
+        ::dup2(start.input >= 0 ? start.input : ::open("/dev/null", O_RDONLY), STDIN_FILENO);
+    }
+    if (start.output >= 0) {
         ::dup2(start.output, STDOUT_FILENO);
         ::dup2(start.errors, STDERR_FILENO);
     }
@@ -104,6 +109,14 @@ bool take(int end, std::string& text) {
     text.append(bytes, std::min(static_cast<size_t>(got), most_bytes - text.size()));
     return got > 0;
 }
+
+/// Closes a descriptor, unless it is -1.
+struct Descriptor {
+    explicit Descriptor(int which) : number(which) {}
+    ~Descriptor() { Pipe::close(number); }
+    Descriptor(const Descriptor&) = delete;
+    int number;
+};
 
 enum class Wait { ended, late, stopped, unknown };
 
@@ -193,6 +206,15 @@ void Pipe::close(int& end) {
     end = -1;
 }
 
+int input_of(std::string_view text) {
+    if (text.empty()) return -1;
+    const int file = above_standard(::memfd_create("input", MFD_CLOEXEC));
+    const int problem = file < 0 ? errno : write_all(file, text);
+    if (problem == 0 && ::lseek(file, 0, SEEK_SET) == 0) return file;
+    throw Error(fmt::format("cannot pass a text to a program: {}", std::strerror(problem != 0 ? problem : errno)),
+                Fault::failed);
+}
+
 pid_t start_process(const ProcessStart& start) {
     std::vector<std::string> variables = start.variables;
     if (start.lifeline >= 0) variables.push_back(fmt::format("ORRERY_LIFELINE={}", start.lifeline));
@@ -230,14 +252,17 @@ std::string ChildEnd::why_not() const {
     return fmt::format("ended with exit code {}{}{}", code, said.empty() ? "" : ": ", said);
 }
 
-ChildEnd run_child(const std::vector<std::string>& arguments, std::chrono::milliseconds limit, HeldSignals* stop) try {
+ChildEnd run_child(const std::vector<std::string>& arguments, std::chrono::milliseconds limit, HeldSignals* stop,
+                   std::string_view input) try {
     ChildEnd end;
     end.limit = limit;
     Pipe output, errors;
+    const Descriptor given{input_of(input)};
     const pid_t number = start_process({.program = arguments.front(),
                                         .arguments = arguments,
                                         .output = output.write,
                                         .errors = errors.write,
+                                        .input = given.number,
                                         .bound = true});
     if (number < 0) {
         end.problem = std::strerror(errno);

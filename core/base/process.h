@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace orrery {
@@ -23,14 +24,21 @@ struct Pipe {
     int read = -1, write = -1;
 };
 
+/// Returns the descriptor of a file in memory that holds `text`, as the input of a program, which the caller closes; -1
+/// for an empty text. Throws Error, Fault::failed.
+int input_of(std::string_view text);
+
 struct ProcessStart {
     std::string program;
     std::vector<std::string> arguments;       ///< the program's name, then its arguments
     std::vector<std::string> variables = {};  ///< NAME=VALUE, added to this process's variables or replacing them
     int lifeline = -1;  ///< read end of a pipe that the program inherits, by its number in ORRERY_LIFELINE; -1: none
-    int output = -1, errors = -1;  ///< descriptors of its output streams, with empty input; -1: this process's streams
+    int output = -1, errors = -1;          ///< descriptors of its output streams; -1: this process's streams
+    int input = -1;                        ///< descriptor of its input, if `output` is set; -1: empty input
     std::optional<sigset_t> blocked = {};  ///< signals that the program blocks; unset: none
-    bool bound = false;                    ///< the program is killed when the thread that started it ends
+    bool own_input = false;  ///< with `output`: the program has this process's input, and may leave a core dump
+    int passed = -1;         ///< a descriptor that the program inherits; -1: none
+    bool bound = false;      ///< the program is killed when the thread that started it ends
 };
 
 /// Starts a program, which exits with 127 if it cannot be executed. Returns -1 and sets errno if fork fails.
@@ -55,10 +63,10 @@ struct ChildEnd {
     std::string why_not() const;
 };
 
-/// Runs a program to its end, with this process's environment and no input. Blocks. The program is killed after
+/// Runs a program to its end, with this process's environment and the given input. Blocks. The program is killed after
 /// `limit`, or if this process ends first. The first 64 KiB of each output stream are returned. A signal that `stop`
 /// receives is forwarded as SIGTERM; the program then has 10 s to end, or until a second signal.
 ChildEnd run_child(const std::vector<std::string>& arguments, std::chrono::milliseconds limit,
-                   HeldSignals* stop = nullptr);
+                   HeldSignals* stop = nullptr, std::string_view input = "");
 
 }  // namespace orrery

@@ -9,9 +9,11 @@
 #include "cli/dump.h"
 #include "cli/run_record/changed_settings.h"
 #include "cli/script_runner.h"
+#include "cli/submit/submit_settings.h"
 #include "config/load.h"
 #include "ir/describe.h"
 #include "layout/token_order.h"
+#include "orrery/engine.h"
 #include "plan/lint.h"
 #include "run/checkpoint/restore/chosen_step.h"
 #include "run/checkpoint/restore/pretrained.h"
@@ -104,11 +106,12 @@ void check_training(ScriptRunner& script, const DataSpec& data, const TrainOptio
 
 /// Creates a backend for every table of the configuration, since only the backend's plugin knows the valid keys.
 void check_tables(ScriptRunner& script) {
-    for (const std::string kind : {"device", "store", "transport", "rendezvous"}) {
-        Config& tables = script.config().table(kind);
+    for (const std::string kind : {"device", "store", "transport", "rendezvous", "engine"}) {
+        Config& tables = script.config().table(kind == "engine" ? "submit" : kind);
         for (const std::string& name : tables.keys()) {
             const bool is_table = std::holds_alternative<std::shared_ptr<Config>>(tables.find(name)->data);
-            if (!is_table || (kind == "transport" && name == "axis")) continue;
+            const bool own = (kind == "transport" && name == "axis") || (kind == "engine" && name == "environment");
+            if (!is_table || own) continue;
             Config& options = tables.table(name);
             Registry& registry = script.registry;
             try {
@@ -130,6 +133,7 @@ void check_tables(ScriptRunner& script) {
             if (kind == "store") registry.store(name, options.origin())(options, script.folder() + "/checkpoints");
             if (kind == "transport") registry.transport(name, options.origin())(options);
             if (kind == "rendezvous") registry.rendezvous(name, options.origin())(options);
+            if (kind == "engine") registry.engine(name, options.origin())(options);
             options.reject_unused();
         }
     }
@@ -139,6 +143,7 @@ void load_checked(ScriptRunner& script, int64_t hosts) {
     script.load_for_hosts(hosts);
     refuse_apart(script.settings, script.config(), script.contracts, script.job.local_ranks);
     check_tables(script);
+    read_submit(script.config());  // throws if [submit] is invalid
 }
 
 Compiled check_sampling(ScriptRunner& script) {
@@ -196,10 +201,9 @@ int check_dumped(const ScriptCommand& command) {
     return 0;
 }
 
-}  // namespace
-
-std::unique_ptr<ScriptRunner> check_launch(const ScriptCommand& command, const Job& job) {
-    ScriptUse use{.scratch = ScriptUse::Scratch::by_ranks, .prints = false, .tells = command.node_rank == 0};
+/// Runs and checks a script whose ranks have not started. `sees`: whether they will see the files of this host.
+std::unique_ptr<ScriptRunner> checked_before(const ScriptCommand& command, const Job& job, ScriptUse use, bool sees) {
+    use.prints = false;
     use.compile = [](ScriptRunner& script, Experiment experiment) {
         // Not all batch sizes of a ramp are compiled here, since ranks compile them before the first step: if the first
         // size and the increment can be divided among ranks, so can all sizes.
@@ -207,14 +211,27 @@ std::unique_ptr<ScriptRunner> check_launch(const ScriptCommand& command, const J
         const size_t sizes = ramp.start > 0 && ramp.increment % ramp.start == 0 ? 1 : 2;
         compile_sizes(script, std::move(experiment), sizes);
     };
-    use.train = [](ScriptRunner& script, const DataSpec& data, const TrainOptions& options) {
-        check_training(script, data, options, [&] { check_places(script); });
+    use.train = [sees](ScriptRunner& script, const DataSpec& data, const TrainOptions& options) {
+        check_training(script, data, options, [&] {
+            if (sees) check_places(script);
+        });
     };
     use.sample = [](ScriptRunner& script, const SampleOptions&) { return check_sampling(script), ""; };
     auto script = std::make_unique<ScriptRunner>(command, job, std::move(use));
     load_checked(*script, command.nodes);
     script->run();
     return script;
+}
+
+}  // namespace
+
+std::unique_ptr<ScriptRunner> check_launch(const ScriptCommand& command, const Job& job) {
+    return checked_before(command, job, {.scratch = ScriptUse::Scratch::by_ranks, .tells = command.node_rank == 0},
+                          true);
+}
+
+std::unique_ptr<ScriptRunner> check_submission(const ScriptCommand& command, bool sees) {
+    return checked_before(command, Job{}, {.scratch = ScriptUse::Scratch::noted}, sees);
 }
 
 int check_command(const ScriptCommand& command) {

@@ -26,32 +26,37 @@ std::vector<Flag> node_flags(int64_t& nodes, int64_t& node_rank, std::string& re
             Flag("--rendezvous", &rendezvous, "host:port where node 0 listens")};
 }
 
+std::vector<Flag> begin_flags(ScriptCommand& script) {
+    return {Flag("--fresh", &script.fresh, "start over: move what the run's folder holds aside"),
+            Flag("--from-step", &script.from_step,
+                 "go on from the checkpoint of this step; newer ones stay, marked as suspect",
+                 whole_number(0, Manifest::last_step), {.excludes = "--fresh"})};
+}
+
+std::vector<Flag> restart_flags(ScriptCommand& script) {
+    return {Flag("--restarts", &script.restarts,
+                 "start failed ranks again from the newest checkpoint, so often after each cause without a new step",
+                 whole_number(0, 1000)),
+            Flag("--spares", &script.spares, "with --restarts: launchers that wait for the loss of a node",
+                 whole_number(0, 1000)),
+            Flag("--wait-node", &script.wait_node_s, "with --restarts: seconds that a missing node is waited for",
+                 number(1, 1e6), {.needs = "--restarts"})};
+}
+
 Command run(ScriptCommand& script) {
     const auto trace = [&script](const std::string& file) { script.sets.push_back("run.trace=" + toml_string(file)); };
-    std::vector<Flag> before = {
-        Flag("--own-set", &script.own_sets, "", {.one_each = true, .hidden = true}),
-        Flag("--fresh", &script.fresh, "start over: move what the run's folder holds aside"),
-        Flag("--from-step", &script.from_step,
-             "go on from the checkpoint of this step; newer ones stay, marked as suspect",
-             whole_number(0, Manifest::last_step), {.excludes = "--fresh"}),
+    const std::vector<Flag> own = {Flag("--own-set", &script.own_sets, "", {.one_each = true, .hidden = true}),
+                                   Flag("--verbose", &script.verbose,
+                                        "print the resolved configuration, which the run's folder has as config.toml")};
+    const std::vector<Flag> traced = {
         Flag("--trace", trace,
              "write a trace of one step of all ranks to this file, for ui.perfetto.dev; run.trace_step says which",
-             file_name()),
-    };
-    std::vector<Flag> after = {
-        Flag("--restarts", &script.restarts,
-             "start failed ranks again from the newest checkpoint, so often after each cause without a new step",
-             whole_number(0, 1000)),
-        Flag("--spares", &script.spares, "with --restarts: launchers that wait for the loss of a node",
-             whole_number(0, 1000)),
-        Flag("--wait-node", &script.wait_node_s, "with --restarts: seconds that a missing node is waited for",
-             number(1, 1e6), {.needs = "--restarts"}),
-    };
+             file_name())};
     return {
         .name = "run",
         .help = "train: start the ranks of this host and run a script on them",
-        .flags = script_flags(script, "experiment, a .lua file") + before +
-                 node_flags(script.nodes, script.node_rank, script.rendezvous) + after,
+        .flags = script_flags(script, "experiment, a .lua file") + own + begin_flags(script) + traced +
+                 node_flags(script.nodes, script.node_rank, script.rendezvous) + restart_flags(script),
         .footer = examples({"run scripts/gpt.lua --config configs/quickstart.toml",
                             "run scripts/gpt.lua --config configs/quickstart.toml --trace step.json",
                             "run scripts/gpt.lua --config configs/four_ranks.toml --set train.steps=500",
@@ -62,6 +67,50 @@ Command run(ScriptCommand& script) {
         .run = [&script] { return run_command(script); },
         .holds_signals = true,
         .may_lose_output = true};
+}
+
+Command submit(ScriptCommand& script, SubmitCommand& submit) {
+    const std::vector<Flag> flags = {
+        Flag("--engine", &submit.engine, "engine plugin that starts the job, as slurm; its table is [submit.ENGINE]",
+             {.required = true}),
+        Flag("--print", &submit.print, "print what would be handed to the engine, and hand over nothing")};
+    return {"submit", "train on machines of an engine: check a script, write its job, hand it over",
+            script_flags(script, "experiment, a .lua file") + flags + begin_flags(script) + restart_flags(script),
+            examples({"submit scripts/gpt.lua --config cluster.toml --engine slurm --print",
+                      "submit scripts/gpt.lua --config cluster.toml --engine slurm",
+                      "submit my.lua --config cluster.toml --engine slurm --restarts 9 --spares 1"},
+                     "[submit] of the configuration says how many nodes, ranks and GPUs, and for how long."),
+            [&] { return submit_command(script, submit); }};
+}
+
+/// A command about a job that was submitted.
+Command of_job(JobCommand& job, const char* name, const char* help, const std::vector<Flag>& flags,
+               const std::vector<std::string>& shown, int (*act)(const JobCommand&)) {
+    const std::vector<Flag> which = {
+        Flag("run", &job.run, "the run's folder; with --engine the engine's name of the job",
+             {.type = "RUN", .required = true}),
+        Flag("--engine", &job.engine, "engine of a job, of which the run's folder is not visible here"),
+        Flag("-c,--config", &job.config, "TOML file with [submit.ENGINE]; that of the run's folder if left out"),
+        Flag("-s,--set", &job.sets, "submit.ENGINE.key=value, over it; may repeat", {.one_each = true})};
+    return {name, help, which + flags, examples(shown), [&job, act] { return act(job); }};
+}
+
+Command status(JobCommand& job) {
+    return of_job(job, "status", "show the state of a submitted job", {},
+                  {"status runs/gpt", "status --engine kubernetes gpt"}, status_command);
+}
+
+Command logs(JobCommand& job) {
+    return of_job(job, "logs", "show what a submitted job's ranks print",
+                  {Flag("--rank", &job.rank, "of this rank; of rank 0 if left out", whole_number(0, billion)),
+                   Flag("-f,--follow", &job.follow, "also what is written from now on")},
+                  {"logs runs/gpt -f", "logs runs/gpt --rank 3"}, logs_command);
+}
+
+Command stop(JobCommand& job) {
+    return of_job(job, "stop", "end a submitted job, after a save",
+                  {Flag("--now", &job.now, "end it at once, and do not ask for a save first")},
+                  {"stop runs/gpt", "stop runs/gpt --now"}, stop_command);
 }
 
 Command check(ScriptCommand& script) {
@@ -451,6 +500,10 @@ std::vector<Command> command_table(Asked& asked) {
     ScriptCommand& script = asked.script;
     std::vector<std::string>& folders = asked.plugin_folders;
     return {run(script),
+            submit(script, asked.submit),
+            status(asked.job),
+            logs(asked.job),
+            stop(asked.job),
             check(script),
             verify(script),
             sample(script),

@@ -11,11 +11,14 @@
 #include "cli/flags.h"
 #include "cli/preflight/preflight.h"
 #include "cli/scale/scale.h"
+#include "cli/submit/submit.h"
 
 namespace orrery {
 
 struct Asked {
     ScriptCommand script;
+    SubmitCommand submit;
+    JobCommand job;
     EvaluateCommand evaluate;
     DrawCommand draw;
     TokenizeCommand tokenize;

@@ -23,6 +23,9 @@ struct Sessions {
     Session* present = nullptr;      ///< the running session, so that another thread can end it; null between sessions
 };
 
+/// Renames a run's folder, which must not be in use: runs/gpt becomes runs/gpt.1, or the first free number.
+void move_aside(std::string folder);
+
 /// Joins the ranks that run `compiled` on the mesh of `settings`; returns the session in which they run it.
 std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, const Compiled& compiled,
                               std::unique_ptr<Device> device, Sessions& sessions);

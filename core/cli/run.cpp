@@ -18,6 +18,7 @@
 #include "cli/command_line.h"
 #include "cli/launch.h"
 #include "cli/launchers.h"
+#include "cli/output/output.h"
 #include "cli/ranks.h"
 #include "cli/role.h"
 #include "cli/run_record/changed_settings.h"
@@ -26,6 +27,7 @@
 #include "cli/script_runner.h"
 #include "cli/signals.h"
 #include "cli/simulate/local_forecast.h"
+#include "cli/submit/own_job.h"
 #include "cli/supervise/node_check.h"
 #include "cli/supervise/notice.h"
 #include "cli/supervise/supervise.h"
@@ -44,7 +46,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Renames a run's folder, which must not be in use: runs/gpt becomes runs/gpt.1, or the first free number.
+/// Throws Error if this process received a stop signal. A script may have caught the error that ended its training.
+void refuse_stopped() {
+    if (stop_signal() != 0)
+        throw Error(fmt::format("stopped by signal {}: start again to resume", stop_signal()), Fault::requeue);
+}
+
+/// Returns the job of the next session (training of the script). Starts the rendezvous if this rank serves it.
+Job next_session(Job job, Sessions& sessions, std::chrono::milliseconds silence) {
+    job.silence = silence;
+    job.session = sessions.begun++;
+    if (job.serves && job.ranks > 1 && !sessions.server) sessions.server = serve(*sessions.backend, job);
+    job.serves = false;
+    return job;
+}
+
+}  // namespace
+
 void move_aside(std::string folder) {
     while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
     std::error_code problem;
@@ -67,23 +85,6 @@ void move_aside(std::string folder) {
                                     : ", or move it aside yourself"));
     std::printf("%s moved to %s.%d\n", folder.c_str(), folder.c_str(), n);
 }
-
-/// Throws Error if this process received a stop signal. A script may have caught the error that ended its training.
-void refuse_stopped() {
-    if (stop_signal() != 0)
-        throw Error(fmt::format("stopped by signal {}: start again to resume", stop_signal()), Fault::requeue);
-}
-
-/// Returns the job of the next session (training of the script). Starts the rendezvous if this rank serves it.
-Job next_session(Job job, Sessions& sessions, std::chrono::milliseconds silence) {
-    job.silence = silence;
-    job.session = sessions.begun++;
-    if (job.serves && job.ranks > 1 && !sessions.server) sessions.server = serve(*sessions.backend, job);
-    job.serves = false;
-    return job;
-}
-
-}  // namespace
 
 std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, const Compiled& compiled,
                               std::unique_ptr<Device> device, Sessions& sessions) {
@@ -224,12 +225,13 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
     const Json hosts = hosts_of(session);
     const int64_t generation = generation_of(script, session, store);
     store.act_for(generation);
+    log_output(script.job.rank, folder, generation);
     if (!settings.timeout_given)  // calls of data sources get the same limit as disks
         script.watch_calls(std::chrono::milliseconds(static_cast<int64_t>(settings.disk_timeout_s * 1000)),
                            "run.disk_timeout_s");
     if (record) record->add({{"hosts", hosts}, {"generation", generation}});
     std::optional<MetricsWriter> metrics;
-    if (record) metrics.emplace(places_of(settings, folder), stdout);
+    if (record) metrics.emplace(places_of(settings, folder), stdout, progress_line());
     // A script that trains again resumes from its own checkpoints, and so does a job that was restarted.
     const bool begins = session.job().session == 0 && !(told && told->again());
     const int64_t from = begins ? script.command.from_step : -1;
@@ -270,6 +272,8 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
     const Job& job = script.job;
     if (first && job.assigned && !job.ours) launcher = script.lock_folder(FolderLock::launcher);
     if (first) lock = script.lock_folder();
+    if (first) note_own_job(script.config(), script.folder());
+    log_output(job.rank, script.folder(), 0);
     const auto store = script.open_store();
     // With --fresh, the old folder is gone already. A script that trains again resumes from its own checkpoints.
     if (sessions.begun == 0) check_resume(script.settings, script.config(), *store, false);
@@ -280,7 +284,8 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
         auto how = PublishedRecord::of(script.experiment->train(), script.experiment->recipe->weights);
         if (!script.settings.weights.empty()) how.take_dtype(script.settings.weights);
         published = how.text();
-        std::printf("%s\n", render(script.as_run()).c_str());
+        if (script.command.verbose) std::printf("%s\n", render(script.as_run()).c_str());
+        std::printf("%s: configuration in config.toml, output of ranks in logs/\n", script.folder().c_str());
         std::fflush(stdout);
     }
     std::optional<NoticeWatch> notice;
@@ -294,6 +299,7 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
                      sessions.told.get());
         });
         if (first) end_run_record("done", 0);
+        if (first) note_own_end(script.folder());
     } catch (const std::exception& error) {
         if (first) end_run_record(explain(error), exit_code(fault_of(error)));
         throw;
@@ -368,6 +374,8 @@ void run_rank_script(const ScriptCommand& command, const Job& job, Sessions& ses
     };
     use.give_up = [&](const ScriptRunner& script, const std::string& text) { give_up_rank(script, text, sessions); };
     ScriptRunner script(command, job, std::move(use));
+    if (job.assigned && job.rank != 0)
+        show_output(job.rank, script.settings.output_all ? Shown::prefixed : Shown::nothing);
     refuse_other_ranks(script);
     script.load();
     if (job.ranks > 1) sessions.backend = make_rendezvous(script.settings.rendezvous, script.config(), script.registry);
@@ -434,6 +442,8 @@ int start_ranks(const ScriptCommand& command, const RankCommand& work, ScriptRun
     spec.job.threads = threads_of(settings, local);
     spec.job.processors = static_cast<int64_t>(allowed_processors().size()) / spec.local_ranks;
     if (settings.pin_ranks) spec.processors = shares(allowed_processors(), spec.local_ranks, spec.job.threads);
+    spec.folder = checked.data ? checked.folder() : "";
+    spec.shows_all = settings.output_all;
     spec.taken_by = &signals;
     spec.join_timeout = settings.join_timeout;
     spec.job.silence = settings.silence;
@@ -480,6 +490,7 @@ int launch_ranks(const ScriptCommand& command, const RankCommand& work, const Jo
                         command.restarts));
     if ((ranks > 1 && !threads) || command.restarts > 0) return start_ranks(command, work, *checked, claim, signals);
     claim();
+    show_output(0, Shown::plain);  // this process has all ranks
     if (ranks > 1) {
         const auto backend = make_rendezvous(checked->settings.rendezvous, checked->config(), checked->registry);
         return run_as_threads(command, work, *backend, ranks, checked->settings.silence);
@@ -488,43 +499,14 @@ int launch_ranks(const ScriptCommand& command, const RankCommand& work, const Jo
     return run_alone(work, job, sessions);
 }
 
-}  // namespace
-
-namespace {
-
 int run_launcher(const ScriptCommand& command, const RankCommand& work, const Job& job, SignalTaker& signals) {
+    show_output(-1, Shown::plain);
     check_nodes(command);
     if (command.nodes == 1) return launch_ranks(command, work, job, signals);
     try {
         return launch_ranks(command, work, job, signals);
     } catch (const std::exception& error) {
         return end_launcher(command, explain(error), fault_of(error));
-    }
-}
-
-/// Returns the settings of a command; nullopt if they cannot be read, which a rank reports.
-std::optional<Settings> settings_of(const ScriptCommand& command) {
-    try {
-        Config config = config_of(command);
-        return read_settings(config);
-    } catch (const Error&) {
-        return std::nullopt;
-    }
-}
-
-/// Returns what a task is for the run, after checks of its command. An error of all tasks of a host is printed by one.
-TaskRole checked_role(const ScriptCommand& command, const Job& job, const LaunchedTask& task,
-                      const std::optional<Settings>& settings) {
-    try {
-        const TaskRole role =
-            settings ? role_of(task, settings->mesh.ranks(), settings->mesh.text(), command) : TaskRole{};
-        if (role.kind != TaskRole::rank) return role;
-        require_local_rank(job);
-        refuse_launch_flags(command, job);
-        return role;
-    } catch (const Error& error) {
-        if (job.local_rank > 0) throw SaidElsewhere(error.what(), error.fault());
-        throw;
     }
 }
 
@@ -558,12 +540,14 @@ int run_on_ranks(const ScriptCommand& command, const RankCommand& work) {
     if (job.nonce.empty()) job.nonce = make_nonce();
     SignalTaker signals(job.ranks > 1 ? fmt::format("[rank {}] ", job.rank) : "");
     if (command.script_help) return show_options(command, job);
+    if (job.assigned && job.rank == 0) show_output(0, Shown::plain);
     if (ours) return run_rank(work, job);
     if (task) return run_task(command, work, std::move(job), *task, signals);
     return run_launcher(command, work, job, signals);
 }
 
 int run_command(const ScriptCommand& command) {
+    if (!command.script_help) collect_output();
     std::unique_ptr<FolderLock> held;  // held to the end, also while no rank runs
     RankCommand work;
     work.rank = [&](const Job& job, Sessions& sessions) { run_rank_script(command, job, sessions); };

@@ -190,6 +190,9 @@ inline bool first_of_foreign(const Job& job) { return job.assigned && !job.ours 
 /// Runs the script and checks it, the configuration, plugins, data and plan before ranks start, except for what only
 /// the ranks of several GPUs can check. Returns the script.
 std::unique_ptr<ScriptRunner> check_launch(const ScriptCommand& command, const Job& job);
+/// Does the same for ranks on the `command.nodes` hosts of an engine, where this host may lack the device. `sees`: they
+/// have this host's files; if not, data and checkpoints are not checked.
+std::unique_ptr<ScriptRunner> check_submission(const ScriptCommand& command, bool sees);
 /// Samples a text from the newest checkpoint of the script's run.
 SampledText sample_newest(ScriptRunner& script, ScriptRunner::Sampling sampling, const SampleOptions& options,
                           const std::function<void(std::string_view)>& say = {});

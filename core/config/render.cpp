@@ -170,17 +170,17 @@ void check_backends(const Config& config, const std::vector<std::string>& names)
     const Config* run = below(config, "run");
     const ConfigValue* launcher = run ? run->find("launcher") : nullptr;
     if (launcher) check_launcher(std::get<std::string>(launcher->data), launcher->origin, names);
-    for (std::string_view kind : {"device", "transport", "store", "rendezvous"}) {
+    for (std::string_view kind : {"device", "transport", "store", "rendezvous", "engine"}) {
         const ConfigValue* value = run ? run->find(kind) : nullptr;
         if (value) check_name(kind, std::get<std::string>(value->data), value->origin, names);
-        const Config* tables = below(config, kind);
+        const Config* tables = below(config, kind == "engine" ? "submit" : kind);
         if (!tables) continue;
         for (const auto& [name, entry] : tables->items()) {
             if (!std::holds_alternative<std::shared_ptr<Config>>(entry.data)) continue;
             const Config& table = *std::get<std::shared_ptr<Config>>(entry.data);
             if (kind == "transport" && name == "axis")
                 check_axes(config, table, names);
-            else
+            else if (kind != "engine" || name != "environment")
                 check_name(kind, name, table.origin(), names);
         }
     }

@@ -71,6 +71,10 @@ const std::vector<SchemaKey>& schema() {
          0.001},
         {"run", "notice_file", text, "",
          "file whose appearance asks the run to stop, as SIGTERM does; each host looks for it"},
+        of_host({"run", "output", text, "\"first\"",
+                 "output of ranks on the terminal; first: that of rank 0; all: that of all, each line with its rank. "
+                 "All of it is in logs/ of the run's folder",
+                 anything, "first|all"}),
         {"run", "disk_timeout_s", number, "600",
          "with --restarts: longest wait of a rank for a disk, in one piece, before the ranks are started anew", 0.001},
         {"run", "trace", text, "",
@@ -145,6 +149,17 @@ const std::vector<SchemaKey>& schema() {
         {"simulate", "table", text, "",
          "table of measured costs of this machine that a run is held against at its end, and `orrery simulate` goes by "
          "(default: the one that `orrery calibrate --keep` keeps)"},
+        of_host({"submit", "nodes", integer, "",
+                 "machines that `orrery submit` asks for (default: as ranks_per_node divides the mesh's ranks, else 1)",
+                 1}),
+        of_host({"submit", "ranks_per_node", integer, "",
+                 "ranks of each (default: run.ranks, else the mesh's ranks divided by the nodes)", 1}),
+        of_host({"submit", "gpus_per_node", integer, "",
+                 "GPUs of each (default: one for each rank where run.device has memory of its own, else none)", 0}),
+        of_host({"submit", "time", text, "",
+                 "limit of the job's duration, as \"12:00:00\" or, with days, \"2-12:00:00\" (default: the engine's)"}),
+        of_host({"submit", "before", texts, "", "lines of shell before the command, as \"module load cuda\""}),
+        of_host({"submit.environment", "*", text, "", "variables of all ranks"}),
         {"transport.axis", "*", text, "", "another transport for one axis of the mesh"},
         {"collectives", "*", text, "",
          "collective algorithm of an axis: a Lua module beside the script or of the library"},
@@ -169,7 +184,10 @@ const SchemaKey* find_schema(std::string_view table, std::string_view key) {
 }
 
 namespace {
-const std::vector<std::string_view> backends = {"transport", "device", "store", "rendezvous"};
+/// Tables with a table for each plugin of a kind; those of [submit] are of engines.
+const std::vector<std::string_view> backends = {"transport", "device", "store", "rendezvous", "submit"};
+/// Tables of these that are the core's.
+const std::vector<std::string_view> own_tables = {"transport.axis", "submit.environment"};
 
 std::string_view parent_of(std::string_view table) {
     const size_t dot = table.rfind('.');
@@ -179,7 +197,8 @@ std::string_view parent_of(std::string_view table) {
 
 bool is_open_table(std::string_view table) {
     if (table == "script" || table.starts_with("script.")) return true;
-    if (table == "transport.axis" || table.starts_with("transport.axis.")) return false;
+    for (std::string_view own : own_tables)
+        if (table == own || (table.starts_with(own) && table[own.size()] == '.')) return false;
     for (std::string_view kind : backends)
         if (table.size() > kind.size() && table.starts_with(kind) && table[kind.size()] == '.') return true;
     return false;
@@ -187,7 +206,7 @@ bool is_open_table(std::string_view table) {
 
 bool is_per_host(std::string_view table, std::string_view key) {
     if (const SchemaKey* known = find_schema(table, key)) return known->per_host;
-    return table.starts_with("device.") || table.starts_with("store.");
+    return table.starts_with("device.") || table.starts_with("store.") || table.starts_with("submit.");
 }
 
 bool is_known_table(std::string_view table) {

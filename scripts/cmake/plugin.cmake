@@ -67,8 +67,8 @@ function(orrery_plugin_cuda target)
 endfunction()
 
 # orrery_plugin(KIND NAME sources...): target KIND_NAME, file liborrery_KIND_NAME.so in build/plugins. KIND is data,
-# device, op, transport, strategy, store, rendezvous, launcher or engine; NAME is lower case. .cu files are compiled where
-# orrery has CUDA, and the others see ORRERY_CUDA defined then. More libraries: target_link_libraries(KIND_NAME ...).
+# device, op, transport, strategy, store, rendezvous, launcher or engine; NAME is lower case. .cu files are compiled
+# where orrery has CUDA, and the others see ORRERY_CUDA defined then. More libraries: target_link_libraries(KIND_NAME ...).
 function(orrery_plugin kind name)
   if(NOT kind MATCHES "^(data|device|engine|op|transport|strategy|store|rendezvous|launcher)$"
      OR NOT name MATCHES "^[a-z0-9_]+$")
@@ -153,6 +153,10 @@ endfunction()
 function(orrery_launcher_tests name)
   orrery_suite_test(launcher.${name} launcher_tests ORRERY_CONFORMANCE_LAUNCHERS ORRERY_CONFORMANCE_PLUGINS ${name}
                     ${ARGN})
+endfunction()
+# orrery_engine_tests(NAME [CONFIG FILE]): orrery/engine.h; FILE has answers of its programs, [engine.NAME.CASE]
+function(orrery_engine_tests name)
+  orrery_suite_test(engine.${name} engine_tests ORRERY_CONFORMANCE_ENGINES ORRERY_CONFORMANCE_PLUGINS ${name} ${ARGN})
 endfunction()
 
 # orrery_absent(KIND NAME why): the plugin is not built; `orrery plugins` and whoever asks for it are told why.

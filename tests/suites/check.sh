@@ -21,7 +21,7 @@ run() {
 passes() {
     run "$@" || { tail -n 60 said.txt; echo "$kind/$1 does not pass"; bad=1; }
 }
-# configure FAULT: of the wrong plugin, or the ranks that a launcher has.
+# configure FAULT: of the wrong plugin, or the ranks that a launcher has, or the jobs of an engine.
 configure() {
     if [ -e ranks.toml ]; then cat ranks.toml; else printf '[%s.wrong]\nfault = "%s"\n' "$kind" "$1"; fi > config.toml
 }
@@ -103,6 +103,26 @@ launcher)
         nameless | negative) test="each answer is a rank" ;;
         swapped) test="the ranks of its configuration" ;;
         *) test="it reads the environment" ;;
+        esac
+        fails $ORRERY_TEST_FAULT "$test"
+    done
+    unset ORRERY_TEST_FAULT
+    ;;
+engine)
+    cp "$source/tests/suites/engines.toml" config.toml
+    passes "" ""
+    export ORRERY_TEST_FAULT
+    sed 's/sundial/wrong/' "$source/scripts/templates/engine/jobs.toml" > ranks.toml
+    cp ranks.toml config.toml
+    ORRERY_TEST_FAULT='' passes wrong "$wrong"
+    for ORRERY_TEST_FAULT in other stranger endless always deaf unquoted counts changes nameless; do
+        case $ORRERY_TEST_FAULT in
+        always) test="it has a job only" ;;
+        deaf) test="what it writes has" ;;
+        unquoted) test="a job with hostile texts" ;;
+        counts | changes) test="it repeats its texts" ;;
+        nameless) test="a job has a name" ;;
+        *) test="an engine without settings" ;;
         esac
         fails $ORRERY_TEST_FAULT "$test"
     done

@@ -39,6 +39,7 @@ std::string value_of(const SchemaKey& key, const std::string& folder) {
         {"lua.allow", "[\"os\"]"},
         {"lua.memory_mib", "256"},
         {"data.validation_path", toml_string(folder + "/text.txt")},
+        {"submit.time", "\"1:00:00\""},
         {"transport.axis.*", "\"threads\""},
         {"collectives.*", "\"ring\""},
     };

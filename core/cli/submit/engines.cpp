@@ -1,0 +1,17 @@
+#include "cli/submit/engines.h"
+
+#include "orrery/error.h"
+#include "plugin/loader.h"
+
+namespace orrery {
+LoadedEngine load_engine(const std::string& name, Config& config, const Origin& asked) {
+    const Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
+    LoadedEngine loaded{name, loader.facts("engine", name, asked), {}, nullptr};
+    loader.load("engine", name, loaded.registry, asked);
+    Config& options = config.table("submit").table(name);
+    loaded.engine = loaded.registry.engine(name, asked)(options);
+    options.reject_unused();
+    return loaded;
+}
+
+}  // namespace orrery

@@ -1,0 +1,13 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace orrery {
+
+/// Returns the newest file of a rank's output in a run's folder, logs/gG-rankR.txt; "": there is none.
+std::string newest_log(const std::string& run, int64_t rank);
+
+/// Prints a rank's newest log. `follow`: also what is added to it and to logs of later generations, until a signal.
+int show_logs(const std::string& run, int64_t rank, bool follow);
+
+}  // namespace orrery
