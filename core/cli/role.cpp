@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "cli/launch.h"
+#include "cli/script_runner.h"
 #include "orrery/error.h"
 #include "run/control/address.h"
 
@@ -69,6 +71,31 @@ TaskRole role_of(const LaunchedTask& task, int64_t ranks, const std::string& mes
     if (tasks == 1) return {TaskRole::alone};
     if (one_per_node(task.place) && ranks > tasks) return agent(task, ranks, mesh, command);
     return {};  // a rank refuses any other number, once for all ranks
+}
+
+/// Returns the settings of a command; nullopt if they cannot be read, which a rank reports.
+std::optional<Settings> settings_of(const ScriptCommand& command) {
+    try {
+        Config config = config_of(command);
+        return read_settings(config);
+    } catch (const Error&) {
+        return std::nullopt;
+    }
+}
+
+TaskRole checked_role(const ScriptCommand& command, const Job& job, const LaunchedTask& task,
+                      const std::optional<Settings>& settings) {
+    try {
+        const TaskRole role =
+            settings ? role_of(task, settings->mesh.ranks(), settings->mesh.text(), command) : TaskRole{};
+        if (role.kind != TaskRole::rank) return role;
+        require_local_rank(job);
+        refuse_launch_flags(command, job);
+        return role;
+    } catch (const Error& error) {
+        if (job.local_rank > 0) throw SaidElsewhere(error.what(), error.fault());
+        throw;
+    }
 }
 
 ScriptCommand agent_of(ScriptCommand command, const TaskRole& role, const Job& job) {

@@ -1,9 +1,11 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "cli/commands.h"
 #include "run/control/job.h"
+#include "run/settings.h"
 
 namespace orrery {
 
@@ -29,6 +31,14 @@ struct TaskRole {
 /// Of an agent's job, tasks beyond --nodes are spares. Any other number of tasks makes them ranks, which refuse it (all
 /// together, so that one reports it). Throws Error if these flags do not fit the tasks. `mesh`: as text, "dp=4".
 TaskRole role_of(const LaunchedTask& task, int64_t ranks, const std::string& mesh, const ScriptCommand& command);
+
+/// Returns the settings of a command; nullopt if they cannot be read, which a rank reports.
+std::optional<Settings> settings_of(const ScriptCommand& command);
+
+/// Returns role_of() a task for a command, whose flags are checked for that role. An error of all tasks of a host is
+/// printed by one.
+TaskRole checked_role(const ScriptCommand& command, const Job& job, const LaunchedTask& task,
+                      const std::optional<Settings>& settings);
 
 /// Returns the command of an agent: `command` with node, place and secret of `job`, whose meeting is settled.
 ScriptCommand agent_of(ScriptCommand command, const TaskRole& role, const Job& job);

@@ -508,32 +508,6 @@ int run_launcher(const ScriptCommand& command, const RankCommand& work, const Jo
     }
 }
 
-/// Returns the settings of a command; nullopt if they cannot be read, which a rank reports.
-std::optional<Settings> settings_of(const ScriptCommand& command) {
-    try {
-        Config config = config_of(command);
-        return read_settings(config);
-    } catch (const Error&) {
-        return std::nullopt;
-    }
-}
-
-/// Returns what a task is for the run, after checks of its command. An error of all tasks of a host is printed by one.
-TaskRole checked_role(const ScriptCommand& command, const Job& job, const LaunchedTask& task,
-                      const std::optional<Settings>& settings) {
-    try {
-        const TaskRole role =
-            settings ? role_of(task, settings->mesh.ranks(), settings->mesh.text(), command) : TaskRole{};
-        if (role.kind != TaskRole::rank) return role;
-        require_local_rank(job);
-        refuse_launch_flags(command, job);
-        return role;
-    } catch (const Error& error) {
-        if (job.local_rank > 0) throw SaidElsewhere(error.what(), error.fault());
-        throw;
-    }
-}
-
 /// Runs a task that another launcher started, as a rank or as the launcher of its node's ranks.
 int run_task(const ScriptCommand& command, const RankCommand& work, Job job, const LaunchedTask& task,
              SignalTaker& signals) {

@@ -42,10 +42,15 @@ SH
         --output="$work/$name.log" --job-name="$name" $sbatch "$work/$name.sh") || fail "$name: sbatch"
 }
 field() { ctl scontrol show job "$job" | tr ' ' '\n' | sed -n "s/^$1=//p" | head -1; }
-# ended: whether $job is over. A job that waits for its next turn gets it now, unless `by_itself` is set.
+# ended: whether $job is over, and stays so: a requeued job is over for a moment. One that waits for its next turn gets
+# it now, unless `by_itself` is set.
 ended() {
     local state
     state=$(field JobState)
+    case $state in COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL)
+        sleep 3
+        state=$(field JobState) ;;
+    esac
     case $state in
     PENDING)
         [ -n "${by_itself:-}" ] || [ "$(field Reason)" != BeginTime ] || ctl scontrol update JobId="$job" StartTime=now
@@ -75,7 +80,7 @@ finishes() {
     local kind=$1 name=$2 least=$3 what=$4 begin=$SECONDS turns
     over "$name"
     turns=$(field Restarts)
-    [ "$turns" -ge "$least" ] || { cat "$name.log"; fail "$name: $turns restarts by Slurm, expected $least or more"; }
+    [ "$turns" -ge "$least" ] || { tail -20 "$name.log"; fail "$name: $turns restarts by Slurm, expected $least or more"; }
     echo "| $what | $kind | $turns | $((SECONDS - begin)) s | the same bits |" | tee -a rows.txt
     undisturbed "$kind"
     results "$name" | cmp - "plain-$kind-$steps.txt" ||
@@ -89,7 +94,7 @@ cluster_again() { wait_for sh -c "[ \"\$(bash '$cluster' on '$work' ctl sinfo -h
 disturb() {
     case $1 in
     requeue) ctl scontrol requeue "$job" ;;
-    preempt) ctl sbatch --parsable -p high -N4 --output=/dev/null --wrap 'sleep 3' > /dev/null ;;
+    preempt) ctl sbatch --parsable -p high -N4 --exclusive --output=/dev/null --wrap 'sleep 3' > /dev/null ;;
     slurmd) kill -9 "$(cat cluster/slurmd-n2.pid)" ;;
     link) bash "$cluster" link "$work" n2 down ;;
     esac

@@ -3,6 +3,7 @@
 # own, which a bridge joins (10.88.0.0/24), each with its name and its own /tmp and /dev/shm. FOLDER is what they share.
 #
 #     slurm_cluster.sh start FOLDER [NODES]      4 nodes; partitions low (the default; may be preempted) and high
+#     slurm_cluster.sh hosts FOLDER [NODES]      the same without Slurm: hosts for mpirun and ssh
 #     slurm_cluster.sh on FOLDER HOST COMMAND    runs a command on ctl or on a node: on FOLDER ctl sbatch job.sh
 #     slurm_cluster.sh slurmd FOLDER NODE        starts the node's slurmd again after it was killed
 #     slurm_cluster.sh link FOLDER NODE up|down  its network
@@ -13,7 +14,7 @@
 set -eu
 self=$(readlink -f "$0")
 name=$(basename "$0")
-usage() { sed -n '2,13s/^# \{0,1\}//p' "$self"; exit 2; }
+usage() { sed -n '2,14s/^# \{0,1\}//p' "$self"; exit 2; }
 [ $# -ge 2 ] || usage
 verb=$1
 mkdir -p "$2"
@@ -105,15 +106,19 @@ ${CONFIGURATION:-}
 CONF
 }
 
-start() {
-    local count=${1:-4} host i
-    for program in slurmctld slurmd srun ip nsenter; do
-        command -v $program > /dev/null || { echo "$name: $program is not installed: scripts/setup --engines"; exit 77; }
+need() {
+    local program
+    for program in "$@"; do
+        command -v "$program" > /dev/null || { echo "$name: $program is not installed: scripts/setup --engines"; exit 77; }
     done
+}
+
+hosts() {
+    local count=${1:-4} host i
+    need ip nsenter tc
     mkdir -p "$cluster/state"
     echo "$count" > "$cluster/nodes"
     echo $$ > "$cluster/number"
-    configure "$count"
     { echo "127.0.0.1 localhost"; echo "10.88.0.254 ctl"
       for i in $(seq "$count"); do echo "10.88.0.$i n$i"; done; } > "$cluster/hosts"
     ip netns add "$(space ctl)" || { echo "$name: no network namespace can be made here"; exit 77; }
@@ -131,6 +136,13 @@ start() {
         [ -z "${RATE:-}" ] || tc -n "$(space "$host")" qdisc add dev eth0 root tbf rate "$RATE" burst 16kb latency 2s
         mkdir -p "$cluster/spool-$host"
     done
+}
+
+start() {
+    local host
+    need slurmctld slurmd srun
+    hosts "$@"
+    configure "$(cat "$cluster/nodes")"
     daemon ctl slurmctld slurmctld -D -f "$cluster/slurm.conf"
     for host in $(nodes); do daemon "$host" "slurmd-$host" slurmd -D -N "$host" -f "$cluster/slurm.conf"; done
     wait_for idle || { tail -n 5 "$cluster"/*.out "$cluster"/*.log; echo "$name: the nodes did not come"; exit 1; }
@@ -147,6 +159,7 @@ stop() {
 
 case $verb in
 start) start "$@" ;;
+hosts) hosts "$@" ;;
 on) inside "$@" ;;
 enter) enter "$@" ;;
 slurmd) daemon "$1" "slurmd-$1" slurmd -D -N "$1" -f "$cluster/slurm.conf" ;;
