@@ -88,7 +88,7 @@ loads_all() {  # CUDA's may lack its libraries
 cpack --config "$build/CPackConfig.cmake" -G DEB -B "$work/debs"
 deb=$(echo "$work"/debs/orrery_*_amd64.deb)
 [ -z "$(dpkg-deb -c "$deb" | awk '$NF != "./" && $NF !~ /^\.\/usr\// { print }')" ] || fail "a file outside of /usr"
-[ -z "$(dpkg-deb -c "$deb" | awk '$1 !~ /^d/ && $1 !~ /^-rw[-x]r-[-x]r-[-x]$/ || $2 != "root/srv"')" ] ||
+[ -z "$(dpkg-deb -c "$deb" | awk '$1 !~ /^d/ && $1 !~ /^-rw[-x]r-[-x]r-[-x]$/ || $2 != "root/root"')" ] ||
     fail "modes or owners of files"
 row deb "package, MB" "$(mb "$(stat -c %s "$deb")")"
 system deb "$deb"
