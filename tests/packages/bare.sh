@@ -42,14 +42,17 @@ system() {
         -o Dir::Cache::archives="$work/archives/$name" install "$@" || fail "apt-get could not download $*"
 }
 # inside NAME COMMAND...: in that system, with processes, shared memory and a loopback of its own, and no network.
+# `bound=FOLDER at=PLACE inside ...` shows a folder of this system there.
 inside() {
     local root=$work/$1
     shift
-    env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C unshare --mount --pid --fork --net sh -ec '
+    env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C bound="${bound:-}" at="${at:-}" \
+        unshare --mount --pid --fork --net sh -ec '
         ip link set lo up
         mount -t proc proc "$0/proc"
         mkdir -p "$0/dev/shm"
         mount -t tmpfs tmpfs "$0/dev/shm"
+        [ -z "$bound" ] || { mkdir -p "$0/$at"; mount --bind "$bound" "$0/$at"; }
         exec chroot "$0" "$@"' "$root" "$@"
 }
 # What a user does first; the last line is the seconds that it took.
@@ -137,6 +140,18 @@ inside python /srv/own/bin/orrery --version > "$work/version.wheel"
 same_code "$work/version.wheel"
 inside python /srv/own/bin/orrery plugins > "$work/plugins.wheel"
 loads_all "$work/plugins.wheel"
+# CUDA's libraries, as Python's packages or a toolkit bring them.
+cublas=$(sed -n 's/^orrery_cublasLt_library:FILEPATH=//p' "$build/CMakeCache.txt")
+if [ -f "$cublas" ]; then
+    grep -A2 "device/cuda .*cannot be used" "$work/plugins.wheel" | grep "libcublasLt" || fail "no word of libcublasLt"
+    for at in srv/own/lib/python3.11/site-packages/nvidia/cu13/lib usr/local/cuda/lib64; do
+        bound=$(dirname "$cublas") at=$at inside python /srv/own/bin/orrery plugins > "$work/plugins.cuda"
+        ! grep "cannot be used" "$work/plugins.cuda" || fail "CUDA's libraries are not found in /$at"
+    done
+    row wheel "CUDA of nvidia's packages, toolkit" found
+else
+    skip "libraries of CUDA: the build has none"
+fi
 inside python sh -c 'cd /srv/own/share && test -s man/man1/orrery.1 && test -s bash-completion/completions/orrery'
 first wheel inside python env PATH=/srv/own/bin:/usr/bin:/bin sh /srv/first.sh
 newest=$(find "$work/python/srv/own" -type f | while read -r file; do
