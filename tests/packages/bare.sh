@@ -42,26 +42,29 @@ system() {
         -o Dir::Cache::archives="$work/archives/$name" install "$@" || fail "apt-get could not download $*"
 }
 # inside NAME COMMAND...: in that system, with processes, shared memory and a loopback of its own, and no network.
+# `bound=FOLDER at=PLACE inside ...` shows a folder of this system there.
 inside() {
     local root=$work/$1
     shift
-    env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C unshare --mount --pid --fork --net sh -ec '
+    env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C bound="${bound:-}" at="${at:-}" \
+        unshare --mount --pid --fork --net sh -ec '
         ip link set lo up
         mount -t proc proc "$0/proc"
         mkdir -p "$0/dev/shm"
         mount -t tmpfs tmpfs "$0/dev/shm"
+        [ -z "$bound" ] || { mkdir -p "$0/$at"; mount --bind "$bound" "$0/$at"; }
         exec chroot "$0" "$@"' "$root" "$@"
 }
 # What a user does first; the last line is the seconds that it took.
 cat > "$work/first.sh" << 'END'
 set -eu
 ! command -v cc || exit 9
-cd /root
+cd /srv
 orrery init my_model
 cd my_model
-awk '/^```sh$/ { inside = 1; next } /^```$/ { inside = 0 } inside' README.md > /root/steps.sh
+awk '/^```sh$/ { inside = 1; next } /^```$/ { inside = 0 } inside' README.md > /srv/steps.sh
 begin=$(date +%s)
-sh -eu /root/steps.sh
+sh -eu /srv/steps.sh
 [ -s exported/model.safetensors ]
 grep -q '"step":200' runs/killed/metrics.jsonl
 echo "seconds $(($(date +%s) - begin))"
@@ -111,12 +114,12 @@ same_code "$work/version.deb"
 inside deb orrery plugins > "$work/plugins.deb"
 loads_all "$work/plugins.deb"
 [ "$(files | wc -l)" -gt "$(($(wc -l < "$work/files.before") + 100))" ] || fail "the list of files shows no package"
-cp "$work/first.sh" "$work/deb/root/"
-first deb inside deb sh /root/first.sh
+cp "$work/first.sh" "$work/deb/srv/"
+first deb inside deb sh /srv/first.sh
 [ -z "$(inside deb dpkg -V orrery)" ] || fail "dpkg -V orrery"
 echo >> "$work/deb/usr/share/man/man1/orrery.1"
 [ -n "$(inside deb dpkg -V orrery)" ] || fail "dpkg -V sees no change"
-rm -r "$work"/deb/root/{first.sh,steps.sh,my_model}
+rm -r "$work"/deb/srv/{first.sh,steps.sh,my_model}
 inside deb dpkg --purge orrery
 files > "$work/files.after"
 diff "$work/files.before" "$work/files.after" || fail "dpkg --purge leaves or takes more than the package brought"
@@ -129,29 +132,41 @@ row wheel "package, MB" "$(mb "$(stat -c %s "$wheel")")"
 system python python3-venv
 mkdir "$work/python/packages"
 cp "$work"/archives/python/*.deb "$work/python/packages/"
-inside python sh -c 'dpkg --force-unsafe-io -i /packages/*.deb && rm -r /packages' || true  # docs of python3-venv may be missing
-cp "$wheel" "$work/first.sh" "$work/python/root/"
-inside python sh -c 'python3 -m venv /root/own && /root/own/bin/pip install --no-index /root/*.whl'
-row wheel "files, MB" "$(mb "$(unpacked "$work/python/root/own/lib/python3.11/site-packages/orrery")")"
-inside python /root/own/bin/orrery --version > "$work/version.wheel"
+inside python sh -c 'dpkg --force-unsafe-io -i /packages/*.deb && rm -r /packages'
+cp "$wheel" "$work/first.sh" "$work/python/srv/"
+inside python sh -c 'python3 -m venv /srv/own && /srv/own/bin/pip install --no-index /srv/*.whl'
+row wheel "files, MB" "$(mb "$(unpacked "$work/python/srv/own/lib/python3.11/site-packages/orrery")")"
+inside python /srv/own/bin/orrery --version > "$work/version.wheel"
 same_code "$work/version.wheel"
-inside python /root/own/bin/orrery plugins > "$work/plugins.wheel"
+inside python /srv/own/bin/orrery plugins > "$work/plugins.wheel"
 loads_all "$work/plugins.wheel"
-inside python sh -c 'cd /root/own/share && test -s man/man1/orrery.1 && test -s bash-completion/completions/orrery'
-first wheel inside python env PATH=/root/own/bin:/usr/bin:/bin sh /root/first.sh
-newest=$(find "$work/python/root/own" -type f | while read -r file; do
+# CUDA's libraries, as Python's packages or a toolkit bring them.
+cublas=$(sed -n 's/^orrery_cublasLt_library:FILEPATH=//p' "$build/CMakeCache.txt")
+if [ -f "$cublas" ]; then
+    grep -A2 "device/cuda .*cannot be used" "$work/plugins.wheel" | grep "libcublasLt" || fail "no word of libcublasLt"
+    for at in srv/own/lib/python3.11/site-packages/nvidia/cu13/lib usr/local/cuda/lib64; do
+        bound=$(dirname "$cublas") at=$at inside python /srv/own/bin/orrery plugins > "$work/plugins.cuda"
+        ! grep "cannot be used" "$work/plugins.cuda" || fail "CUDA's libraries are not found in /$at"
+    done
+    row wheel "CUDA of nvidia's packages, toolkit" found
+else
+    skip "libraries of CUDA: the build has none"
+fi
+inside python sh -c 'cd /srv/own/share && test -s man/man1/orrery.1 && test -s bash-completion/completions/orrery'
+first wheel inside python env PATH=/srv/own/bin:/usr/bin:/bin sh /srv/first.sh
+newest=$(find "$work/python/srv/own" -type f | while read -r file; do
     readelf -V --wide "$file" 2> /dev/null | grep -oE 'GLIBC_[0-9.]+' || true
 done | sort -uV | tail -1)
 [ "$(printf '%s\nGLIBC_2.34\n' "$newest" | sort -V | tail -1)" = GLIBC_2.34 ] || fail "the wheel wants $newest"
 row wheel "newest version of a symbol" "$newest"
 # Nothing but glibc's own files, and CUDA's, comes from the system.
-foreign=$(find "$work/python/root/own/lib/python3.11/site-packages/orrery" -type f | while read -r file; do
+foreign=$(find "$work/python/srv/own/lib/python3.11/site-packages/orrery" -type f | while read -r file; do
     patchelf --print-needed "$file" 2> /dev/null || true
 done | sort -u | grep -vE '^lib(c|m|dl|rt|pthread|gcc_s)\.so\.[0-9]$|^ld-linux-x86-64\.so\.2$' |
     grep -vE '^liborrery\.so$|-orrery\.so|^lib(cublasLt|cudnn|nccl)\.so' || true)
 [ -z "$foreign" ] || fail "the wheel needs of the system: $foreign"
-inside python sh -c '/root/own/bin/pip uninstall -qy orrery && test ! -e /root/own/bin/orrery &&
-    test ! -e /root/own/lib/python3.11/site-packages/orrery'
+inside python sh -c '/srv/own/bin/pip uninstall -qy orrery && test ! -e /srv/own/bin/orrery &&
+    test ! -e /srv/own/lib/python3.11/site-packages/orrery'
 
 # ---- image
 engine_options() { echo '[containers]'; echo 'default_ulimits = []'; }
