@@ -368,6 +368,7 @@ void run_rank_script(const ScriptCommand& command, const Job& job, Sessions& ses
     ScriptRunner script(command, job, std::move(use));
     refuse_other_ranks(script);
     script.load();
+    if (job.assigned && !job.ours && job.local_rank == 0) tell_quota();
     take_place(script.job, script.settings, script.config(), script.loader);
     if (job.ranks > 1) sessions.backend = make_rendezvous(script.settings.rendezvous, script.config(), script.registry);
     script.run();
@@ -460,6 +461,7 @@ int run_rank(const RankCommand& ranks, const Job& job) {
 }
 
 int launch_ranks(const ScriptCommand& command, const RankCommand& work, const Job& job, SignalTaker& signals) {
+    tell_quota();
     const auto checked = work.check(job);
     const auto claim = [&] {
         if (work.claim) work.claim(*checked);
@@ -490,7 +492,6 @@ int run_on_ranks(const ScriptCommand& command, const RankCommand& work) {
     SignalTaker signals(job.ranks > 1 ? fmt::format("[rank {}] ", job.rank) : "");
     if (command.script_help) return show_options(command, job);
     check_nodes(command);
-    if (!job.ours && job.local_rank == 0) tell_quota();
     if (job.assigned) {
         if (!job.ours) refuse_launch_flags(command, job);
         return run_rank(work, job);
