@@ -378,6 +378,7 @@ void run_rank_script(const ScriptCommand& command, const Job& job, Sessions& ses
         show_output(job.rank, script.settings.output_all ? Shown::prefixed : Shown::nothing);
     refuse_other_ranks(script);
     script.load();
+    if (job.assigned && !job.ours && job.local_rank == 0) tell_quota();
     take_place(script.job, script.settings, script.config(), script.loader);
     if (job.ranks > 1) sessions.backend = make_rendezvous(script.settings.rendezvous, script.config(), script.registry);
     script.run();
@@ -472,6 +473,7 @@ int run_rank(const RankCommand& ranks, const Job& job) {
 }
 
 int launch_ranks(const ScriptCommand& command, const RankCommand& work, const Job& job, SignalTaker& signals) {
+    tell_quota();
     const auto checked = work.check(job);
     const auto claim = [&] {
         if (work.claim) work.claim(*checked);
@@ -499,7 +501,6 @@ int launch_ranks(const ScriptCommand& command, const RankCommand& work, const Jo
 int run_launcher(const ScriptCommand& command, const RankCommand& work, const Job& job, SignalTaker& signals) {
     show_output(-1, Shown::plain);
     check_nodes(command);
-    tell_quota();
     if (command.nodes == 1) return launch_ranks(command, work, job, signals);
     try {
         return launch_ranks(command, work, job, signals);
@@ -526,7 +527,6 @@ int run_task(const ScriptCommand& command, const RankCommand& work, Job job, con
     if (job.ranks > 1 || role.kind == TaskRole::rank) settle_meeting(job, task, folder);
     if (role.kind == TaskRole::rank) {
         if (job.rank == 0) show_output(0, Shown::plain);
-        if (job.local_rank == 0) tell_quota();
         return run_rank(work, job);
     }
     return run_launcher(agent_of(command, role, job), work, own, signals);

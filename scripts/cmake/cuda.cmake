@@ -3,15 +3,7 @@
 # there is one).
 set(ORRERY_CUDA AUTO CACHE STRING "the CUDA device and the NCCL transport: AUTO (when nvcc is found), ON or OFF")
 set_property(CACHE ORRERY_CUDA PROPERTY STRINGS AUTO ON OFF)
-option(ORRERY_PACKAGE "what packages hold: CUDA code for every GPU from 80 on" OFF)
-set(ORRERY_CUDA_ARCHITECTURES "" CACHE STRING
-    "GPUs that CUDA code is compiled for; empty: 80;90a;100, in packages 80;86;89;90a;100;120")
-if(NOT ORRERY_CUDA_ARCHITECTURES)
-  set(ORRERY_CUDA_ARCHITECTURES 80 90a 100)
-  if(ORRERY_PACKAGE)
-    set(ORRERY_CUDA_ARCHITECTURES 80 86 89 90a 100 120)
-  endif()
-endif()
+set(ORRERY_CUDA_ARCHITECTURES "80;90a;100" CACHE STRING "GPUs that CUDA code is compiled for: 80;90a;100")
 set(ORRERY_CUDA_ROOTS "" CACHE STRING "more folders with include and lib of cuBLASLt, cuDNN and NCCL")
 set(ORRERY_HAVE_CUDA OFF)
 set(ORRERY_HAVE_NCCL OFF)
