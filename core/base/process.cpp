@@ -83,10 +83,13 @@ void end_with(pid_t parent) {
     if (start.bound) end_with(parent);
     default_handlers();
     if (start.lifeline >= 0) ::fcntl(start.lifeline, F_SETFD, 0);
-    if (start.output >= 0) {
+    if (start.passed >= 0) ::fcntl(start.passed, F_SETFD, 0);
+    if (start.output >= 0 && !start.own_input) {
         const rlimit no_core{0, 0};  // no core dump: the program may crash on purpose
         ::setrlimit(RLIMIT_CORE, &no_core);
         ::dup2(start.input >= 0 ? start.input : ::open("/dev/null", O_RDONLY), STDIN_FILENO);
+    }
+    if (start.output >= 0) {
         ::dup2(start.output, STDOUT_FILENO);
         ::dup2(start.errors, STDERR_FILENO);
     }

@@ -36,7 +36,9 @@ struct ProcessStart {
     int output = -1, errors = -1;          ///< descriptors of its output streams; -1: this process's streams
     int input = -1;                        ///< descriptor of its input, if `output` is set; -1: empty input
     std::optional<sigset_t> blocked = {};  ///< signals that the program blocks; unset: none
-    bool bound = false;                    ///< the program is killed when the thread that started it ends
+    bool own_input = false;  ///< with `output`: the program has this process's input, and may leave a core dump
+    int passed = -1;         ///< a descriptor that the program inherits; -1: none
+    bool bound = false;      ///< the program is killed when the thread that started it ends
 };
 
 /// Starts a program, which exits with 127 if it cannot be executed. Returns -1 and sets errno if fork fails.

@@ -17,6 +17,7 @@
 #include "base/signals.h"
 #include "cli/command_table.h"
 #include "cli/launch.h"
+#include "cli/output/output.h"
 #include "cli/signals.h"
 #include "lua/script.h"
 #include "run/control/job.h"
@@ -80,6 +81,7 @@ int exit_code(Fault fault) {
 void end_process(const std::string& text) {
     std::fprintf(stderr, "orrery: %s\n", text.c_str());
     std::fflush(stdout);
+    finish_output(1);
     ::_exit(1);
 }
 
@@ -99,12 +101,7 @@ void wait_passively() {
     if (!std::getenv("OMP_WAIT_POLICY")) ::setenv("GOMP_SPINCOUNT", "1000", 0);
 }
 
-}  // namespace
-
-int command_line(int argc, char** argv) {
-    const sigset_t before = hold_stop_signals();  // must come first: threads of libraries inherit the mask, too
-    wait_passively();
-    watch_lifeline();
+int run_dispatched(int argc, char** argv, const sigset_t& before) {
     try {
         return dispatch(argc, argv, before);
     } catch (const SaidElsewhere& error) {
@@ -125,6 +122,18 @@ int command_line(int argc, char** argv) {
             "please report it",
             1);
     }
+}
+
+}  // namespace
+
+int command_line(int argc, char** argv) {
+    const sigset_t before = hold_stop_signals();  // must come first: threads of libraries inherit the mask, too
+    wait_passively();
+    take_up_output();
+    watch_lifeline();
+    const int code = run_dispatched(argc, argv, before);
+    finish_output(code);
+    return code;
 }
 
 }  // namespace orrery

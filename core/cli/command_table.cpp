@@ -45,7 +45,9 @@ std::vector<Flag> restart_flags(ScriptCommand& script) {
 
 Command run(ScriptCommand& script) {
     const auto trace = [&script](const std::string& file) { script.sets.push_back("run.trace=" + toml_string(file)); };
-    const std::vector<Flag> own = {Flag("--own-set", &script.own_sets, "", {.one_each = true, .hidden = true})};
+    const std::vector<Flag> own = {Flag("--own-set", &script.own_sets, "", {.one_each = true, .hidden = true}),
+                                   Flag("--verbose", &script.verbose,
+                                        "print the resolved configuration, which the run's folder has as config.toml")};
     const std::vector<Flag> traced = {
         Flag("--trace", trace,
              "write a trace of one step of all ranks to this file, for ui.perfetto.dev; run.trace_step says which",

@@ -21,6 +21,7 @@ struct ScriptCommand {
     std::string config;                 ///< TOML file; "": defaults
     std::vector<std::string> sets;      ///< "table.key=value"; later ones win
     std::vector<std::string> own_sets;  ///< the command's settings: win over `sets`, lose to calls of the script
+    bool verbose = false;               ///< run: print the resolved configuration, too
     bool fresh = false;                 ///< run: move the folder's contents aside and start from scratch
     int64_t from_step = -1;             ///< run: step of the checkpoint to resume from; -1: the newest valid one
     bool script_help = false;           ///< print the options that the script declares

@@ -32,6 +32,8 @@ struct LaunchSpec {
     std::function<bool(int64_t rank)> joined = {};
     /// Returns why the job is over if a rank of another host was lost; ranks that do not end are then killed.
     std::function<Loss()> lost = {};
+    std::string folder = {};  ///< the run's folder, for the logs of ranks; "": there are none
+    bool shows_all = false;   ///< the terminal shows the output of all ranks
     std::shared_ptr<RendezvousBackend> meeting = {};
     std::chrono::milliseconds join_timeout{30'000};  ///< max wait of a node's launcher for node 0's rendezvous
 };

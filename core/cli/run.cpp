@@ -18,6 +18,7 @@
 #include "cli/command_line.h"
 #include "cli/launch.h"
 #include "cli/launchers.h"
+#include "cli/output/output.h"
 #include "cli/ranks.h"
 #include "cli/run_record/changed_settings.h"
 #include "cli/run_record/kept.h"
@@ -223,12 +224,13 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
     const Json hosts = hosts_of(session);
     const int64_t generation = generation_of(script, session, store);
     store.act_for(generation);
+    log_output(script.job.rank, folder, generation);
     if (!settings.timeout_given)  // calls of data sources get the same limit as disks
         script.watch_calls(std::chrono::milliseconds(static_cast<int64_t>(settings.disk_timeout_s * 1000)),
                            "run.disk_timeout_s");
     if (record) record->add({{"hosts", hosts}, {"generation", generation}});
     std::optional<MetricsWriter> metrics;
-    if (record) metrics.emplace(places_of(settings, folder), stdout);
+    if (record) metrics.emplace(places_of(settings, folder), stdout, progress_line());
     // A script that trains again resumes from its own checkpoints, and so does a job that was restarted.
     const bool begins = session.job().session == 0 && !(told && told->again());
     const int64_t from = begins ? script.command.from_step : -1;
@@ -270,6 +272,7 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
     if (first && job.assigned && !job.ours) launcher = script.lock_folder(FolderLock::launcher);
     if (first) lock = script.lock_folder();
     if (first) note_own_job(script.config(), script.folder());
+    log_output(job.rank, script.folder(), 0);
     const auto store = script.open_store();
     // With --fresh, the old folder is gone already. A script that trains again resumes from its own checkpoints.
     if (sessions.begun == 0) check_resume(script.settings, script.config(), *store, false);
@@ -280,7 +283,8 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
         auto how = PublishedRecord::of(script.experiment->train(), script.experiment->recipe->weights);
         if (!script.settings.weights.empty()) how.take_dtype(script.settings.weights);
         published = how.text();
-        std::printf("%s\n", render(script.as_run()).c_str());
+        if (script.command.verbose) std::printf("%s\n", render(script.as_run()).c_str());
+        std::printf("%s: configuration in config.toml, output of ranks in logs/\n", script.folder().c_str());
         std::fflush(stdout);
     }
     std::optional<NoticeWatch> notice;
@@ -368,6 +372,8 @@ void run_rank_script(const ScriptCommand& command, const Job& job, Sessions& ses
     };
     use.give_up = [&](const ScriptRunner& script, const std::string& text) { give_up_rank(script, text, sessions); };
     ScriptRunner script(command, job, std::move(use));
+    if (job.assigned && job.rank != 0)
+        show_output(job.rank, script.settings.output_all ? Shown::prefixed : Shown::nothing);
     refuse_other_ranks(script);
     script.load();
     if (job.ranks > 1) sessions.backend = make_rendezvous(script.settings.rendezvous, script.config(), script.registry);
@@ -434,6 +440,8 @@ int start_ranks(const ScriptCommand& command, const RankCommand& work, ScriptRun
     spec.job.threads = threads_of(settings, local);
     spec.job.processors = static_cast<int64_t>(allowed_processors().size()) / spec.local_ranks;
     if (settings.pin_ranks) spec.processors = shares(allowed_processors(), spec.local_ranks, spec.job.threads);
+    spec.folder = checked.data ? checked.folder() : "";
+    spec.shows_all = settings.output_all;
     spec.taken_by = &signals;
     spec.join_timeout = settings.join_timeout;
     spec.job.silence = settings.silence;
@@ -480,6 +488,7 @@ int launch_ranks(const ScriptCommand& command, const RankCommand& work, const Jo
                         command.restarts));
     if ((ranks > 1 && !threads) || command.restarts > 0) return start_ranks(command, work, *checked, claim, signals);
     claim();
+    show_output(0, Shown::plain);  // this process has all ranks
     if (ranks > 1) {
         const auto backend = make_rendezvous(checked->settings.rendezvous, checked->config(), checked->registry);
         return run_as_threads(command, work, *backend, ranks, checked->settings.silence);
@@ -494,6 +503,7 @@ int run_on_ranks(const ScriptCommand& command, const RankCommand& work) {
     const Job job = job_from_environment([&] { return launchers_of([&] { return config_of(command); }); });
     SignalTaker signals(job.ranks > 1 ? fmt::format("[rank {}] ", job.rank) : "");
     if (command.script_help) return show_options(command, job);
+    if (!job.assigned || job.rank == 0) show_output(job.assigned ? job.rank : -1, Shown::plain);
     check_nodes(command);
     if (job.assigned) {
         if (!job.ours) refuse_launch_flags(command, job);
@@ -508,6 +518,7 @@ int run_on_ranks(const ScriptCommand& command, const RankCommand& work) {
 }
 
 int run_command(const ScriptCommand& command) {
+    if (!command.script_help) collect_output();
     std::unique_ptr<FolderLock> held;  // held to the end, also while no rank runs
     RankCommand work;
     work.rank = [&](const Job& job, Sessions& sessions) { run_rank_script(command, job, sessions); };

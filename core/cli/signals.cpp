@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/signals.h"
+#include "cli/output/output.h"
 #include "cli/run_record/run_record.h"
 #include "orrery/error.h"
 #include "run/control/stop_request.h"
@@ -27,8 +28,9 @@ namespace {
 template <class Say>
 [[noreturn]] void leave(int signal, Say say) {
     const auto said = std::make_shared<std::binary_semaphore>(0);
-    std::thread([said, say = std::move(say)] {
+    std::thread([said, signal, say = std::move(say)] {
         say();
+        finish_output(stopped_code(signal));
         said->release();
     }).detach();
     (void)said->try_acquire_for(std::chrono::seconds(1));

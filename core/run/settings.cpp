@@ -115,6 +115,7 @@ Settings read_settings(Config& config) {
     settings.timeout_given = run.has("timeout_s");
     settings.timeout = seconds("timeout_s", 30);
     settings.grace_s = run.number("grace_s", 0);
+    settings.output_all = run.text("output", "") == "all";
     settings.notice_file = run.text("notice_file", "");
     settings.disk_timeout_s = run.number("disk_timeout_s", 0);
     const std::string resume = run.text("resume", "");

@@ -35,6 +35,7 @@ struct Settings {
     int64_t threads_per_rank = 0;          ///< [run] threads_per_rank; 0: allowed processors / ranks of the host
     bool pin_ranks = false;                ///< [run] pin_ranks: whether to bind ranks to processors
     Overlap overlap = Overlap::automatic;  ///< [run] overlap of collectives and kernels
+    bool output_all = false;               ///< [run] output: the terminal shows what all ranks print
     Resume resume = Resume::automatic;     ///< [run] resume: whether to load a checkpoint
     std::map<std::string, std::string> axis_transport;  ///< [transport.axis]: transport by mesh axis
     std::map<std::string, std::string> collectives;     ///< [collectives]: names of scripts' algorithms, by axis

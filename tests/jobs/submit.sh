@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# `orrery submit --print` of each engine against its kept text, tests/golden/submit/ENGINE[-MORE].txt of the configuration
-# of that name (ORRERY_BLESS=1 writes it); a job that Slurm's programs, played by scripts, start; mistakes that are found
-# before anything is queued.
+# `orrery submit --print` of each engine against its kept text, tests/golden/submit/ENGINE[-MORE].txt, of the
+# configuration of that name (ORRERY_BLESS=1 writes it); a job that Slurm's programs, played by scripts, start;
+# mistakes that are found before anything is queued.
 source "$(dirname "$0")/lib.sh"
 golden=$source_root/tests/golden/submit
 cat > common.toml <<'TOML'
@@ -104,18 +104,23 @@ wait_for ended || { cat job.log; fail "the job does not end"; }
 [ "$(losses runs/job)" = "$(losses alone)" ] || fail "other losses than those of orrery run"
 grep -q 'grace_s = 40 ' runs/job/config.toml || fail "GraceTime of the partition is not run.grace_s"
 exits 0 state $orrery status runs/job
-missing=$(missing_word "job 77 of slurm, submitted|step 12, loss |with exit code 0: done|JOBID" "$(cat state.txt)")
+missing=$(missing_word "job 77 of slurm, submitted|step 12, loss |with exit code 0: done" "$(cat state.txt)")
 [ -z "$missing" ] || { cat state.txt; fail "the state lacks $missing"; }
 
 # It goes on in the same folder, where no second job may be; stop lets it save.
 exits 0 second submit --engine slurm --set train.steps=1000000
 wait_for steps_done runs/job 20 || { cat job.log; fail "it does not resume"; }
+exits 0 state $orrery status runs/job
+grep -q "^77 RUNNING$" state.txt || { cat state.txt; fail "the state lacks what squeue prints"; }
+exits 0 log $orrery logs runs/job --rank 0
+grep -q "resumed from step 12" log.txt || { cat log.txt; fail "the log of rank 0"; }
 refused "job.toml:3:10|runs/job already has job 77 of slurm|orrery stop" submit --engine slurm
 exits 0 stop $orrery stop runs/job
 over() { ! kill -0 "$(cat job.pid)" 2> /dev/null; }
 wait_for over || { cat job.log; fail "the job does not stop"; }
 grep -q "the checkpoint is committed" job.log || { cat job.log; fail "it did not save"; }
-[ "$(grep -c "scontrol update JobId=77 Requeue=0\|scancel --state=PENDING 77\|scancel --signal=USR1 77" calls.txt)" = 3 ] ||
+ends="scontrol update JobId=77 Requeue=0\|scancel --state=PENDING 77\|scancel --signal=USR1 77"
+[ "$(grep -cx "$ends" calls.txt)" = 3 ] ||
     { cat calls.txt; fail "calls of stop"; }
 ! grep -q '"ended"' runs/job/job.json || fail "a job that stopped has ended"
 exits 0 third submit --engine slurm --fresh
@@ -139,7 +144,8 @@ refused 'submit.time = "90m": expected hours, minutes and seconds' submit --engi
 refused 'mesh dp=4 has 4 ranks, which submit.nodes = 3 does not divide' submit --engine slurm --set submit.nodes=3
 refused 'submit.nodes = 1 and submit.ranks_per_node = 2 are 2 ranks, but mesh dp=4 has 4 ranks' \
     submit --engine slurm --set submit.ranks_per_node=2
-refused 'submit.nodes = 1 and run.ranks = 2 are 2 ranks, but mesh dp=4 has 4 ranks' submit --engine slurm --set run.ranks=2
+refused 'submit.nodes = 1 and run.ranks = 2 are 2 ranks, but mesh dp=4 has 4 ranks' \
+    submit --engine slurm --set run.ranks=2
 refused 'submit.environment.ORRERY_TOKEN|leave it out' submit --engine slurm --set submit.environment.ORRERY_TOKEN=x
 refused '--spares 1|one node|submit.nodes to 2' submit --engine slurm --spares 1
 refused 'extra: #SBATCH hetjob|a heterogeneous job' submit --engine slurm --set 'submit.slurm.extra=["#SBATCH hetjob"]'

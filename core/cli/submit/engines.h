@@ -12,7 +12,7 @@ namespace orrery {
 /// An engine with the facts in its plugin's file (ORRERY_FACTS):
 ///   variables=A,B  one of these is set in every job of the engine
 ///   programs=A,B   programs that `orrery submit` needs in PATH
-///   elsewhere      the run's folder and data are where the job runs, and may not be visible to `orrery submit`
+///   remote         the run's folder and data are where the job runs, and may not be visible to `orrery submit`
 ///   foreground     the call of submit() lasts as long as the job: `orrery submit` becomes its program
 struct LoadedEngine {
     std::string name;

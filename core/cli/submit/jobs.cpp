@@ -85,7 +85,7 @@ int status_command(const JobCommand& command) {
     std::printf("job %s of %s%s%s\n", of.job.name.c_str(), of.engine.name.c_str(),
                 of.job.submitted.empty() ? "" : ", submitted ", of.job.submitted.c_str());
     if (command.engine.empty()) tell_start(command.run);
-    return show_call(of.engine.name, of.engine.engine->status(of.job.name));
+    return of.job.ended ? 0 : show_call(of.engine.name, of.engine.engine->status(of.job.name));
 }
 
 int stop_command(const JobCommand& command) {

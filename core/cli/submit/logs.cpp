@@ -6,9 +6,10 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
-#include "base/regular_file.h"
+#include "cli/output/rank_log.h"
 #include "orrery/error.h"
 
 namespace orrery {
@@ -29,35 +30,28 @@ int64_t generation_in(const std::string& name, int64_t rank) {
 }  // namespace
 
 std::string newest_log(const std::string& run, int64_t rank) {
-    std::string newest;
-    int64_t most = -1;
+    int64_t newest = -1;
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(run + "/logs", ignored))
-        if (const int64_t one = generation_in(entry.path().filename().string(), rank); one > most) {
-            most = one;
-            newest = entry.path().string();
-        }
-    return newest;
+        newest = std::max(newest, generation_in(entry.path().filename().string(), rank));
+    return newest < 0 ? "" : rank_log_path(run, newest, rank);
 }
 
 int show_logs(const std::string& run, int64_t rank, bool follow) {
     std::string shown;
-    int64_t at = 0;
-    char bytes[1 << 16];
+    std::optional<RankLogReader> log;
+    const auto print = [&] {
+        const std::string text = log ? log->next() : "";
+        std::fwrite(text.data(), 1, text.size(), stdout);
+    };
     for (;;) {
-        const std::string newest = newest_log(run, rank);
-        if (newest != shown && !shown.empty()) std::printf("%s:\n", newest.c_str());
-        if (newest != shown) at = 0;
-        shown = newest;
-        if (!shown.empty()) {
-            const RegularFile file(shown);
-            if (!file.problem().empty()) throw Error(shown + " " + file.problem(), Fault::failed);
-            if (file.bytes() < at) at = 0;  // its middle was left out
-            while (const size_t got = file.read(at, bytes, sizeof bytes)) {
-                std::fwrite(bytes, 1, got, stdout);
-                at += static_cast<int64_t>(got);
-            }
+        if (const std::string newest = newest_log(run, rank); newest != shown) {
+            print();
+            if (!shown.empty()) std::printf("%s:\n", newest.c_str());
+            shown = newest;
+            log.emplace(newest);
         }
+        print();
         if (!follow) return 0;
         std::fflush(stdout);
         std::this_thread::sleep_for(std::chrono::milliseconds(200));

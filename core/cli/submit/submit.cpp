@@ -146,7 +146,7 @@ std::string hand_over(const LoadedEngine& engine, const EngineJob& job, const st
     const EngineCall call = engine.engine->submit(job, text);
     if (engine.facts.has("foreground")) become_call(engine.name, call);
     const ChildEnd end = run_call(engine.name, call);
-    if (end.code == 2) throw Error(std::string(trim(end.errors)));  // the call found a mistake
+    if (end.code == 2) throw Error(std::string(trim(end.errors)));  // the call found a user error
     std::fputs(end.errors.c_str(), stderr);
     if (const std::string why = end.why_not(); !why.empty())
         throw Error(fmt::format("engine {}: {} {}\n  the job was not handed over", engine.name, call.arguments[0], why),
@@ -173,7 +173,7 @@ int submit_command(const ScriptCommand& given, const SubmitCommand& asked) {
     place_ranks(submit, read_settings(config), config);
     check_spares(given, submit.nodes);
     if (!asked.print) require_programs(engine);
-    const bool sees = !engine.facts.has("elsewhere");
+    const bool sees = !engine.facts.has("remote");
     if (given.fresh && !sees)
         throw Error(
             fmt::format("--fresh: the run's folder is where {} runs the job, which would begin from scratch "

@@ -21,7 +21,9 @@ int64_t seconds_of(const std::string& text) {
         std::sscanf(text.c_str(), "%5ld:%2ld:%2ld%n", &hours, &minutes, &seconds, &end);
     const bool digits =
         std::ranges::all_of(text, [](char c) { return (c >= '0' && c <= '9') || c == ':' || c == '-'; });
-    if (!digits || end != static_cast<int>(text.size()) || minutes > 59 || seconds > 59) return 0;
+    if (!digits || end != static_cast<int>(text.size()) || minutes > 59 || seconds > 59 ||
+        std::min({hours, minutes, seconds}) < 0)
+        return 0;
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds;
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/processors.h"
 #include "base/signals.h"
+#include "cli/output/output.h"
 #include "cli/supervise/board.h"
 #include "orrery/error.h"
 #include "run/control/rendezvous.h"
@@ -84,6 +85,15 @@ RankProcesses::RankProcesses(const LaunchSpec& spec, const Job& shared, const Si
                            .lifeline = lifeline_.read,
                            .blocked = held.before};
         if (board_) start.variables.push_back(board_->variable(i, best));
+        std::optional<RankStreams> streams;
+        if (output_is_collected())
+            streams
+                .emplace(job.rank,
+                         job.rank == 0    ? Shown::plain
+                         : spec.shows_all ? Shown::prefixed
+                                          : Shown::nothing,
+                         spec.folder, job.generation)
+                .give_to(start);
         if (!spec.processors.empty()) pin(spec.processors[static_cast<size_t>(i)]);  // children inherit the affinity
         const pid_t pid = start_process(start);
         if (pid < 0) throw Error(fmt::format("cannot start a rank: fork: {}", std::strerror(errno)), Fault::failed);
@@ -146,6 +156,7 @@ void RankProcesses::ended(Child& child, int status) {
     const int own = end.signal != 0 || early ? 1 : end.code;
     if (weight(own) == 3 && first)  // set before the others are informed, which may take long
         deadline_ = Clock::now() + std::chrono::milliseconds(spec_.grace_ms);
+    rank_ended(child.rank, own);
     if (end.signal != 0) {
         const std::string how =
             fmt::format("(pid {}) was killed by signal {} ({})", child.pid, end.signal, ::strsignal(end.signal));

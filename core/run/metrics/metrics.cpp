@@ -1,7 +1,6 @@
 #include "run/metrics/metrics.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -55,10 +54,13 @@ std::string shown_text(std::span<const StepResult> results) {
 
 }  // namespace
 
-MetricsWriter::MetricsWriter(MetricsPlaces places, std::FILE* terminal)
-    : places_(std::move(places)), terminal_(terminal), interactive_(::isatty(::fileno(terminal)) == 1) {}
+MetricsWriter::MetricsWriter(MetricsPlaces places, std::FILE* terminal,
+                             std::function<void(const std::string&)> progress)
+    : places_(std::move(places)), terminal_(terminal), progress_(std::move(progress)) {}
 
-MetricsWriter::~MetricsWriter() { clear_bar(); }
+MetricsWriter::~MetricsWriter() {
+    if (progress_) progress_("");
+}
 
 void MetricsWriter::resume(int64_t resumed_step) {
     resumed_ = resumed_step;
@@ -153,7 +155,7 @@ void MetricsWriter::step(const StepMetrics& m, bool print_line) {
             m.has.scale ? fmt::format(" {:>10.10g} {:>7}", m.loss_scale, m.skipped) : "",
             (m.has.capacity ? fmt::format(" {:>8g} {:>6}", m.capacity, m.again) : "") + shown_text(m.results)));
     }
-    if (interactive_) bar(m);
+    if (progress_) tell_progress(m);
 }
 
 void MetricsWriter::evaluation(int64_t step, const std::vector<EvaluatedMean>& means, bool nats) {
@@ -207,27 +209,24 @@ void MetricsWriter::finish() {
 }
 
 void MetricsWriter::note(const std::string& line) {
-    clear_bar();
     std::fprintf(terminal_, "%s\n", line.c_str());
     std::fflush(terminal_);
 }
 
-void MetricsWriter::clear_bar() {
-    if (!bar_shown_) return;
-    std::fprintf(terminal_, "\r\033[K");
-    bar_shown_ = false;
-}
-
-void MetricsWriter::bar(const StepMetrics& m) {
-    constexpr int width = 30;
-    const int filled = m.steps > 0 ? static_cast<int>(width * m.step / m.steps) : 0;
-    const double left_s = static_cast<double>(m.steps - m.step) * m.seconds;
-    std::fprintf(terminal_, "\r\033[K[%s%s] %lld/%lld  %d:%02d left",
-                 std::string(static_cast<size_t>(filled), '#').c_str(),
-                 std::string(static_cast<size_t>(width - filled), '.').c_str(), static_cast<long long>(m.step),
-                 static_cast<long long>(m.steps), static_cast<int>(left_s / 60), static_cast<int>(left_s) % 60);
-    std::fflush(terminal_);
-    bar_shown_ = true;
+void MetricsWriter::tell_progress(const StepMetrics& m) {
+    constexpr double weight = 0.1;
+    const auto now = std::chrono::steady_clock::now();
+    const double took =
+        pace_s_ == 0 ? m.seconds : std::chrono::duration<double>(now - std::exchange(step_ended_, now)).count();
+    step_ended_ = now;
+    pace_s_ = pace_s_ == 0 ? took : pace_s_ + weight * (took - pace_s_);
+    const auto left = static_cast<int64_t>(static_cast<double>(m.steps - m.step) * pace_s_);
+    const int64_t hours = left / 3600, minutes = left / 60 % 60;
+    progress_(fmt::format("step {} of {}, {} left, {:.0f} {}, loss {:.4f}", m.step, m.steps,
+                          hours > 0 ? fmt::format("{}:{:02}:{:02}", hours, minutes, left % 60)
+                                    : fmt::format("{}:{:02}", minutes, left % 60),
+                          m.seconds > 0 ? static_cast<double>(m.has.tokens ? m.tokens : m.samples) / m.seconds : 0,
+                          m.has.tokens ? "tok/s" : "samples/s", m.loss));
 }
 
 }  // namespace orrery

@@ -1,6 +1,8 @@
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,13 +24,14 @@ struct MetricsPlaces {
     std::string run = {};         ///< value of the label "run" in the Prometheus file
 };
 
-/// Writes step lines, a progress bar on a terminal, metrics.jsonl, TensorBoard event files and a Prometheus file. Only
+/// Writes step lines, a progress line, metrics.jsonl, TensorBoard event files and a Prometheus file. Only
 /// rank 0 has one. Throws Fault::failed, naming path and reason, if files cannot be opened or metrics.jsonl cannot be
 /// written. A later failure of the other files is reported once and does not end the run; a file that was removed is
 /// created again.
 class MetricsWriter {
 public:
-    MetricsWriter(MetricsPlaces places, std::FILE* terminal);
+    /// `progress` sets the progress line of a terminal; empty: there is none.
+    MetricsWriter(MetricsPlaces places, std::FILE* terminal, std::function<void(const std::string&)> progress = {});
     ~MetricsWriter();
     MetricsWriter(const MetricsWriter&) = delete;
 
@@ -45,13 +48,12 @@ public:
     /// the resumed step again: equal means are only printed, different ones replace the old line. `nats`: the loss is
     /// in nats per token and its count are tokens; otherwise both have the units of the script.
     void evaluation(int64_t step, const std::vector<EvaluatedMean>& means, bool nats = true);
-    /// Prints a line without tearing the progress bar.
+    /// Prints a line.
     void note(const std::string& line);
     void finish();
 
 private:
-    void clear_bar();
-    void bar(const StepMetrics& metrics);
+    void tell_progress(const StepMetrics& metrics);
     void write_line(const StepMetrics& metrics);
     void write_events(const StepMetrics& metrics);
     void write_evaluation(int64_t step, const Json& line);
@@ -68,8 +70,9 @@ private:
     fmt::memory_buffer line_;
     std::string events_failed_, prometheus_failed_;  ///< message about the last write's failure; "": it succeeded
     std::FILE* terminal_;
-    bool interactive_;
-    bool bar_shown_ = false;
+    const std::function<void(const std::string&)> progress_;
+    std::chrono::steady_clock::time_point step_ended_{};
+    double pace_s_ = 0;  ///< recent mean time from step to step, with saves and evaluations
 };
 
 }  // namespace orrery

@@ -27,7 +27,7 @@ public:
         std::string lines = "#!/bin/sh\ncd " + quoted(job.work) + " || exit\n";
         for (const auto& [name, value] : job.environment) lines += "export " + name + "=" + quoted(value) + "\n";
         for (const std::string& line : job.before) lines += line + "\n";
-        lines += "export SUNDIAL_JOB=$$\nexec nice -n " + std::to_string(nice_);
+        lines += "export MY_JOB=$$\nexec nice -n " + std::to_string(nice_);
         for (const std::string& word : job.command) lines += " " + quoted(word);
         return lines + " > " + quoted(job.folder + "/sundial.txt") + " 2>&1\n";
     }
@@ -44,7 +44,7 @@ public:
     }
 
     std::string own_name(const Environment& environment) const override {
-        return environment.text("SUNDIAL_JOB").value_or("");
+        return environment.text("MY_JOB").value_or("");
     }
 
     EngineCall status(const std::string& name) const override {
@@ -66,5 +66,5 @@ void add(Registry& registry) {
 }  // namespace
 
 // Variables of its jobs, and the programs that it needs.
-ORRERY_FACTS("variables=SUNDIAL_JOB programs=setsid,ps");
+ORRERY_FACTS("variables=MY_JOB programs=setsid,ps");
 ORRERY_PLUGIN("engine.sundial", "0.1", add);

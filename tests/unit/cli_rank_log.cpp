@@ -1,0 +1,136 @@
+// The file with the output of a rank: bounded, in order, and never an error.
+#include "cli/output/rank_log.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <filesystem>
+#include <random>
+
+#include "base/env.h"
+
+using namespace orrery;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Folder {
+    explicit Folder(const char* name)
+        : path((fs::temp_directory_path() / (std::string("orrery-") + name + std::to_string(::getpid()))).string()) {
+        fs::create_directories(path);
+    }
+    ~Folder() { fs::remove_all(path); }
+
+    const std::string path;
+};
+
+constexpr int64_t limit = 1 << 12, half = limit / 2;
+const std::string left_out = " bytes of output are left out here]\n";
+
+std::string numbered(int from, int count) {
+    std::string text;
+    for (int i = from; i < from + count; ++i) text += "line " + std::to_string(i) + "\n";
+    return text;
+}
+
+/// What the file has after `all` was written: the first half, the line, and as much of the end as fits.
+std::string bounded(const std::string& all) {
+    if (static_cast<int64_t>(all.size()) <= limit) return all;
+    std::string line = "\n[orrery: 00000000000000000000" + left_out;
+    const std::string count = std::to_string(all.size() - limit + line.size());
+    line.replace(line.find(']') - left_out.size() + 2 - count.size(), count.size(), count);
+    return all.substr(0, half) + line + all.substr(all.size() - (half - line.size()));
+}
+
+}  // namespace
+
+TEST_CASE("the log of a rank has the first and the last part of its output, in order", "[output]") {
+    const Folder folder("rank_log");
+    const std::string path = folder.path + "/logs/g1-rank0.txt";
+    std::mt19937 random(3);
+    for (const int total : {1, 200, 399, 400, 401, 450, 500, 700, 777, 1000, 5000}) {
+        CAPTURE(total);
+        std::string all;
+        RankLog log(path, limit);
+        RankLogReader reader(path, limit);
+        std::string read;
+        for (int i = 0; i < total;) {
+            const int count = std::min<int>(total - i, 1 + static_cast<int>(random() % 300));
+            const std::string text = numbered(i, count);
+            log.write(text);
+            all += text;
+            i += count;
+            REQUIRE(static_cast<int64_t>(fs::file_size(path)) <= limit);
+            const std::string now = reader.next();
+            if (now.find(left_out) == std::string::npos) {
+                CHECK(now == text);
+            } else {
+                const std::string end = now.substr(now.find(left_out) + left_out.size());
+                CHECK(text.ends_with(end));
+                CHECK(static_cast<int64_t>(end.size()) > half - 100);
+            }
+            REQUIRE(RankLogReader(path, limit).next() == bounded(all));
+        }
+        CHECK(reader.next().empty());
+        log.finish();
+        CHECK(system_env()->read_file(path) == bounded(all));
+        CHECK(RankLogReader(path, limit).next() == bounded(all));
+        CHECK(log.problem().empty());
+    }
+}
+
+TEST_CASE("the log of a rank survives a file that cannot grow, and says what is missing", "[output]") {
+    const Folder folder("rank_log");
+    const std::string path = folder.path + "/logs/g1-rank0.txt";
+    RankLog log(path, limit);
+    log.write(numbered(0, 10));
+    rlimit before{};
+    ::getrlimit(RLIMIT_FSIZE, &before);
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+    rlimit small = before;
+    small.rlim_cur = 100;
+    ::setrlimit(RLIMIT_FSIZE, &small);
+    log.write(numbered(10, 100));
+    log.write(numbered(110, 1));
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, handler);
+    CHECK(log.problem() == "File too large");
+    log.write(numbered(111, 1));
+    CHECK(log.problem().empty());
+    const auto lost = std::to_string(numbered(10, 101).size());
+    CHECK(system_env()->read_file(path) == numbered(0, 10) + "\n[orrery: " + lost +
+                                               " bytes of output could not be written here: File too large]\n" +
+                                               numbered(111, 1));
+}
+
+TEST_CASE("the log of a rank replaces nothing but a file", "[output]") {
+    const Folder folder("rank_log");
+    fs::create_directory(folder.path + "/logs");
+    const std::string pipe = folder.path + "/logs/pipe", link = folder.path + "/logs/link";
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    fs::create_symlink(folder.path + "/other", link);
+    for (const std::string& path : {pipe, link, folder.path + "/none/logs/g1-rank0.txt"}) {
+        RankLog log(path, limit);
+        log.write("text");
+        log.finish();
+        CHECK_FALSE(log.problem().empty());
+    }
+    CHECK_FALSE(fs::exists(folder.path + "/other"));
+    CHECK_FALSE(fs::exists(folder.path + "/none"));
+}
+
+TEST_CASE("logs of old generations are removed, and nothing else", "[output]") {
+    const Folder folder("rank_log");
+    fs::create_directory(folder.path + "/logs");
+    for (int64_t generation = 0; generation <= 15; ++generation)
+        for (const int64_t rank : {0, 11}) RankLog(rank_log_path(folder.path, generation, rank)).write("text");
+    const std::string own = folder.path + "/logs/g1-rank0.txt.gz";
+    system_env()->replace_file(own, "mine");
+    remove_old_logs(folder.path, 15);
+    for (int64_t generation = 0; generation <= 15; ++generation)
+        CHECK(fs::exists(rank_log_path(folder.path, generation, 11)) == (generation > 15 - kept_logs));
+    CHECK(fs::exists(own));
+}
