@@ -174,11 +174,10 @@ class Pod:
             privileges += " --no-new-privs"
         if own["capabilities"]["drop"] == ["ALL"]:
             privileges += " --inh-caps=-all --bounding-set=-all"
-        variables = {"PATH": f"{self.cluster.image}/build:/usr/bin:/bin"}
+        variables = {"PATH": f"{self.cluster.image}/build:/usr/bin:/bin"} | self.variables
         for one in self.container["env"]:
             field = one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
             variables[one["name"]] = self.cluster.name_space if field else expanded(one["value"], variables)
-        variables |= self.variables
         words = [expanded(word, variables) for word in self.container["command"]]
         environment = {"PATH": os.environ["PATH"], "HOST_NAME": self.host_name, "POD": self.folder,
                        "IMAGE": self.cluster.image, "WORK_DIR": self.container["workingDir"], "PRIVILEGES": privileges,

@@ -167,11 +167,11 @@ def steps(run):
         return 0
 
 
-def alone(ranks):
-    run = f"alone{ranks}"
+def alone(ranks, *flags):
+    run = f"alone{ranks}{''.join(flags)}"
     open(f"{claim}/alone.toml", "w").write(COMMON + f"[mesh]\ndp = {ranks}\n")
-    end = subprocess.run([orrery, "run", script, "--config", "alone.toml", "--set", f"run.folder={run}"], cwd=claim,
-                         capture_output=True, text=True)
+    end = subprocess.run([orrery, "run", script, "--config", "alone.toml", "--set", f"run.folder={run}", *flags],
+                         cwd=claim, capture_output=True, text=True)
     if end.returncode != 0:
         fail(f"{run}: {end.stdout}{end.stderr}")
     return losses(run)
@@ -272,9 +272,33 @@ def check_suspend(expected):
         row("suspend, as orrery stop does: both pods save and exit with 75; resumed: bit for bit")
 
 
+def container_of(documents):
+    return documents[0]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
+
+
+def check_by_hand():
+    """Pods that get their places from PyTorchJob, as older and newer ones set them, or from Kubeflow's runtime for torch."""
+    short = ("--set", "train.steps=40")
+    expected = alone(2, *short)
+    index, address = "$(JOB_COMPLETION_INDEX)", "by-hand-node-0-0.by-hand"
+    pytorch = {"MASTER_ADDR": address, "MASTER_PORT": "23456", "WORLD_SIZE": "2", "RANK": index}
+    counts = {"PET_NNODES": "2", "PET_NODE_RANK": index, "PET_NPROC_PER_NODE": "1"}
+    places = {"PyTorchJob": pytorch, "PyTorchJob with PET_*": pytorch | counts | {"PET_MASTER_ADDR": address},
+              "TrainJob for torch": counts | {"PET_MASTER_ADDR": address, "PET_MASTER_PORT": "29400"}}
+    for number, (name, variables) in enumerate(places.items()):
+        def edit(documents):
+            container = container_of(documents)
+            container["env"] = [{"name": key, "value": value} for key, value in variables.items()]
+            container["env"].append({"name": "ORRERY_TOKEN_FILE", "value": "/etc/orrery/token"})
+            container["command"][:0] = ["env", "-u", "JOB_COMPLETION_INDEX"]
+            documents[0]["metadata"]["name"] = "by-hand"
+        with Played(f"by-hand{number}", *short, edit=edit) as job:
+            job.complete(expected)
+        row(f"{name}, a pod for each of 2 ranks: {', '.join(variables)}: bit for bit")
+
+
 def without_token(documents):
-    spec = documents[0]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    env = spec["containers"][0]["env"]
+    env = container_of(documents)["env"]
     env.remove(next(one for one in env if one["name"] == "ORRERY_TOKEN_FILE"))
 
 
@@ -284,18 +308,18 @@ def check_mistakes():
         if job.jobset.state != "failed" or 2 not in [code for _, code in job.jobset.codes()] or job.cluster.started != 2:
             fail(job.jobset.report())
         row("mistake: a data file that is not on the claim: exit code 2, the job fails at once")
-    with Played("tokens", "--set", "run.join_timeout_s=10", secret=lambda pod: token()) as job:
+    with Played("differ", "--set", "run.join_timeout_s=10", secret=lambda pod: token()) as job:
         job.jobset.wait(lambda: len(job.jobset.ended) >= 2)
         job.jobset.fail()
-        job.failed("token")
-        row("mistake: tokens that differ: " + said(job, "token"))
+        job.failed("the job token does not match", "ORRERY_TOKEN")
+        row("mistake: tokens that differ: " + said(job, "the job token"))
     with Played("no-token", edit=without_token) as job:
         job.failed("ORRERY_TOKEN_FILE")
         if job.cluster.started != 2:
             fail(job.jobset.report())
         row("mistake: no token in the pods: exit code 2, asks for ORRERY_TOKEN_FILE")
     if os.path.exists(f"{os.path.dirname(orrery)}/plugins/liborrery_transport_ucx.so"):
-        with Played("shm", "--set", "run.transport=ucx", ranks=4, submit={"shared_memory": "1Mi"}) as job:
+        with Played("shm", "--set", "run.transport=ucx", submit={"shared_memory": "1Mi"}) as job:
             job.jobset.wait(lambda: len(job.jobset.ended) >= 2)
             job.jobset.fail()
             job.failed("/dev/shm")
@@ -314,11 +338,9 @@ def check_mistakes():
 
 
 def said(job, word):
-    """The first line of a pod that has a word."""
-    for line in job.jobset.report().splitlines():
-        if word in line:
-            return line[:180]
-    return ""
+    """The first line of a pod that has a word, and the pods' exit codes."""
+    lines = [line for line in job.jobset.report().splitlines() if word in line]
+    return f"{lines[0][:170]}; exit codes {' '.join(str(code) for _, code in job.jobset.codes())}"
 
 
 def main():
@@ -333,6 +355,7 @@ def main():
     for kind in ("jobset", "trainjob"):
         check_agents(expected4, kind)
     check_ranks(expected2, "trainjob")
+    check_by_hand()
     check_mistakes()
     print(f"{time.monotonic() - begin:.0f} s")
     if os.environ.get("ORRERY_LONG"):
