@@ -36,7 +36,7 @@ struct EngineCall {
 
 /// Hands jobs to a program that schedules machines or starts processes on them (sbatch, kubectl, mpirun, ssh): a plugin
 /// engine/NAME. Its functions return texts and calls; they start nothing and read no file but those that its table
-/// [submit.NAME] names, so that `orrery submit --print` shows all that would happen. A wrong setting throws Error at it.
+/// [submit.NAME] names, so that `orrery submit --print` shows all that would happen. Wrong settings throw Error.
 class ORRERY_API Engine {
 public:
     virtual ~Engine();

@@ -27,7 +27,7 @@ private:
 };
 
 /// One task of a job as the environment from its launcher describes it. It becomes a rank where there are as many tasks
-/// as the mesh has ranks, else the process that starts the ranks of its node. Core itself reads MASTER_ADDR, MASTER_PORT
+/// as the mesh has ranks, else the process that starts the ranks of its node. Core reads MASTER_ADDR, MASTER_PORT
 /// and ORRERY_TOKEN.
 struct LaunchedRank {
     std::string job;         ///< id of the job: the same on all its ranks, unique among the jobs of a host
@@ -39,7 +39,7 @@ struct LaunchedRank {
     int64_t threads = 0;                   ///< CPU threads of each rank; 0: not given
     std::string first_host = "127.0.0.1";  ///< host of rank 0, unless MASTER_ADDR is set
     bool keeps_port = false;               ///< the launcher listens at MASTER_PORT: the rendezvous uses the next port
-    /// The launcher does not tell the first host: unless MASTER_ADDR is set, rank 0 writes its address and a secret into
+    /// The launcher does not tell the first host: unless MASTER_ADDR is set, rank 0 writes its address and a secret in
     /// the run's folder, where the others read them.
     bool meets_in_folder = false;
     /// How to set a variable on all ranks, for messages: "mpirun -x MASTER_ADDR=10.0.0.1"; "" for no hint.
