@@ -46,6 +46,9 @@ Command run(ScriptCommand& script) {
              whole_number(0, 1000)),
         Flag("--wait-node", &script.wait_node_s, "with --restarts: seconds that a missing node is waited for",
              number(1, 1e6), {.needs = "--restarts"}),
+        Flag("--drain-ends-job", &script.drain_ends_job,
+             "with --spares or --wait-node: a notice or SIGTERM on one node ends the job on all nodes",
+             {.needs = "--restarts"}),
     };
     return {
         .name = "run",

@@ -30,7 +30,8 @@ struct ScriptCommand {
     int64_t nodes = 1, node_rank = 0;   ///< number of hosts and of this one; check: 0 hosts: as many as needed
     std::string rendezvous;             ///< "host:port", for several nodes
     int64_t spares = 0;  ///< run: number of extra nodes that wait to replace a lost one; their numbers begin at `nodes`
-    double wait_node_s = 300;            ///< run: max seconds to wait for a missing node
+    std::optional<double> wait_node_s;   ///< run: max seconds to wait for a missing node; unset: the default, 300
+    bool drain_ends_job = false;         ///< run: a notice for one node ends the job on all nodes
     int64_t restarts = 0;                ///< run: max restarts in a row that have the same cause and finish no new step
     std::vector<std::string> arguments;  ///< the whole command line, repeated for each rank process
     SampleFlags sample;

@@ -70,7 +70,7 @@ const std::vector<SchemaKey>& schema() {
          "(default: there is time for both)",
          0.001},
         {"run", "notice_file", text, "",
-         "file whose appearance asks the run to stop, as SIGTERM does; each host looks for it"},
+         "file whose appearance asks the run to stop, or of several nodes this one to leave, as SIGTERM does"},
         {"run", "disk_timeout_s", number, "600",
          "with --restarts: longest wait of a rank for a disk, in one piece, before the ranks are started anew", 0.001},
         {"run", "trace", text, "",
