@@ -71,6 +71,10 @@ const std::vector<SchemaKey>& schema() {
          0.001},
         {"run", "notice_file", text, "",
          "file whose appearance asks the run to stop, or of several nodes this one to leave, as SIGTERM does"},
+        {"run", "ports", text, "",
+         "\"29501-29600\": the only ports at which the job's processes listen, for firewalls, except that of "
+         "--rendezvous "
+         "(default: those that the system chooses)"},
         {"run", "disk_timeout_s", number, "600",
          "with --restarts: longest wait of a rank for a disk, in one piece, before the ranks are started anew", 0.001},
         {"run", "trace", text, "",
