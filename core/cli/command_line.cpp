@@ -16,6 +16,7 @@
 #include "base/limits.h"
 #include "base/signals.h"
 #include "cli/command_table.h"
+#include "cli/first_process.h"
 #include "cli/launch.h"
 #include "cli/signals.h"
 #include "lua/script.h"
@@ -102,6 +103,7 @@ void wait_passively() {
 }  // namespace
 
 int command_line(int argc, char** argv) {
+    leave_first_process();
     const sigset_t before = hold_stop_signals();  // must come first: threads of libraries inherit the mask, too
     wait_passively();
     watch_lifeline();
