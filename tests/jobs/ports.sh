@@ -110,6 +110,11 @@ ip netns exec $b python3 listen.py &
 wait_for test -e held || fail "no other listener"
 both 1 taken --set run.transport=gloo "${four[@]}" "${bound[@]}" --set run.ports=29501-29509
 says taken 'of the 9 of run.ports = "29501-29509" it found only |free within|end other processes|'
+if [ -e "$(dirname "$orrery")/plugins/liborrery_transport_ucx.so" ]; then
+    both 1 taken_ucx --set run.transport=ucx --set transport.ucx.transports=tcp --set run.timeout_s=2 \
+        --set run.ports=29501-29507
+    says taken_ucx 'ports of this host, one for each member, but of the 7 of run.ports = "29501-29507" 0 are free|'
+fi
 for wrong in 29501 29501- 0-10 29510-29501 29501-70000 "29501-29510 " a-b; do
     refused "run.ports = \"$wrong\": expected FIRST-LAST|29501-29600" run_tiny bad 5 --set run.ports="\"$wrong\""
 done
