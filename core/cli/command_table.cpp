@@ -47,7 +47,7 @@ Command run(ScriptCommand& script) {
         Flag("--wait-node", &script.wait_node_s, "with --restarts: seconds that a missing node is waited for",
              number(1, 1e6), {.needs = "--restarts"}),
         Flag("--drain-ends-job", &script.drain_ends_job,
-             "with --spares or --wait-node: a notice or SIGTERM on one node ends the job on all nodes",
+             "with --spares or --wait-node: SIGTERM, SIGUSR1 or run.notice_file on one node ends all nodes",
              {.needs = "--restarts"}),
     };
     return {

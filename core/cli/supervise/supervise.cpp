@@ -117,7 +117,7 @@ private:
         }
     }
 
-    /// A notice for the machine of `node`. SIGINT and SIGHUP are a person's at a terminal, and stop the job.
+    /// `node` is asked to leave. SIGINT and SIGHUP are a person's at a terminal, and stop the job.
     void drain(int64_t node, int signal) {
         if (!options_.policy.drains || node == 0 || (signal != SIGTERM && signal != SIGUSR1)) return stop(signal, node);
         if (drains_.insert(selves_[node]).second)

@@ -13,7 +13,7 @@ namespace orrery {
 struct Supervision {
     Supervisor::Options policy;
     int64_t node = 0;
-    bool drain_ends_job = false;  ///< a notice for this node ends the job on all nodes
+    bool drain_ends_job = false;  ///< if this node is asked to leave, the job ends on all nodes
     double disk_timeout_s = 0;    ///< a rank has failed if it waits for a disk for longer
     /// Reserves the job's folder on node 0 before anything starts; throws Error if the folder cannot be used.
     std::function<void()> claim = {};
