@@ -17,6 +17,7 @@
 #include "base/signals.h"
 #include "cli/command_table.h"
 #include "cli/describe/describe.h"
+#include "cli/first_process.h"
 #include "cli/installed.h"
 #include "cli/launch.h"
 #include "cli/output/output.h"
@@ -129,6 +130,7 @@ int run_dispatched(int argc, char** argv, const sigset_t& before) {
 }  // namespace
 
 int command_line(int argc, char** argv) {
+    leave_first_process();
     const sigset_t before = hold_stop_signals();  // must come first: threads of libraries inherit the mask, too
     wait_passively();
     take_up_output();

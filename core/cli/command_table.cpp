@@ -40,7 +40,10 @@ std::vector<Flag> restart_flags(ScriptCommand& script) {
             Flag("--spares", &script.spares, "with --restarts: launchers that wait for the loss of a node",
                  whole_number(0, 1000)),
             Flag("--wait-node", &script.wait_node_s, "with --restarts: seconds that a missing node is waited for",
-                 number(1, 1e6), {.needs = "--restarts"})};
+                 number(1, 1e6), {.needs = "--restarts"}),
+            Flag("--drain-ends-job", &script.drain_ends_job,
+                 "with --spares or --wait-node: SIGTERM, SIGUSR1 or run.notice_file on one node ends all nodes",
+                 {.needs = "--restarts"})};
 }
 
 Command run(ScriptCommand& script) {

@@ -32,7 +32,8 @@ struct ScriptCommand {
     std::string rendezvous;             ///< "host:port", for several nodes
     std::string job, token;  ///< id and secret of the job, from the engine that started this node's launcher; "": none
     int64_t spares = 0;  ///< run: number of extra nodes that wait to replace a lost one; their numbers begin at `nodes`
-    double wait_node_s = 300;            ///< run: max seconds to wait for a missing node
+    std::optional<double> wait_node_s;   ///< run: max seconds to wait for a missing node; unset: the default, 300
+    bool drain_ends_job = false;         ///< run: a node that is asked to leave ends the job on all nodes
     int64_t restarts = 0;                ///< run: max restarts in a row that have the same cause and finish no new step
     std::vector<std::string> arguments;  ///< the whole command line, repeated for each rank process
     SampleFlags sample;

@@ -289,7 +289,8 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
         std::fflush(stdout);
     }
     std::optional<NoticeWatch> notice;
-    if (script.job.local_rank == 0 && !script.settings.notice_file.empty()) notice.emplace(script.settings.notice_file);
+    if (job.local_rank == 0 && !job.ours && !script.settings.notice_file.empty())
+        notice.emplace(script.settings.notice_file);
     std::optional<RunRecord> record;
     if (first) record.emplace(script.folder(), start_of(script));
     try {
@@ -423,7 +424,9 @@ int restart_ranks(const ScriptCommand& command, const RankCommand& work, ScriptR
     options.policy.restarts = command.restarts;
     options.policy.nodes = command.nodes;
     options.policy.spares = command.spares;
-    options.policy.wait_node_s = command.wait_node_s;
+    options.policy.wait_node_s = command.wait_node_s.value_or(options.policy.wait_node_s);
+    options.policy.drains = !command.drain_ends_job && (command.spares > 0 || command.wait_node_s);
+    options.drain_ends_job = command.drain_ends_job;
     options.node = command.node_rank;
     options.check = [&] { return check_node(command, checked.folder()); };
     options.claim = claim;
@@ -446,6 +449,8 @@ int start_ranks(const ScriptCommand& command, const RankCommand& work, ScriptRun
     spec.join_timeout = settings.join_timeout;
     spec.job.silence = settings.silence;
     if (ranks > 1) spec.meeting = make_rendezvous(settings.rendezvous, checked.config(), checked.registry);
+    std::optional<NoticeWatch> notice;
+    if (!settings.notice_file.empty()) notice.emplace(settings.notice_file);
     if (command.restarts > 0) return restart_ranks(command, work, checked, std::move(spec), claim);
     return launch_meeting(std::move(spec), command.node_rank, claim);
 }

@@ -70,11 +70,15 @@ const std::vector<SchemaKey>& schema() {
          "(default: there is time for both)",
          0.001},
         {"run", "notice_file", text, "",
-         "file whose appearance asks the run to stop, as SIGTERM does; each host looks for it"},
+         "file whose appearance asks the run to stop, or of several nodes this one to leave, as SIGTERM does"},
         of_host({"run", "output", text, "\"first\"",
                  "output of ranks on the terminal; first: that of rank 0; all: that of all, each line with its rank. "
                  "All of it is in logs/ of the run's folder",
                  anything, "first|all"}),
+        {"run", "ports", text, "",
+         "\"29501-29600\": the only ports at which the job's processes listen, for firewalls, except that of "
+         "--rendezvous "
+         "(default: those that the system chooses)"},
         {"run", "disk_timeout_s", number, "600",
          "with --restarts: longest wait of a rank for a disk, in one piece, before the ranks are started anew", 0.001},
         {"run", "trace", text, "",

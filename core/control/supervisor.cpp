@@ -95,7 +95,8 @@ Supervisor::Orders Supervisor::lost(int64_t node, const Message& how, double now
     Known& known = nodes_[node];
     if (state_ == State::over || known.state == Node::absent) return orders;
     const bool ran = known.state == Node::running;
-    if (known.state != Node::quarantined) known = {Node::absent, known.failed_checks, false, 0, how, std::nullopt};
+    if (known.state != Node::quarantined)
+        known = {.state = Node::absent, .failed_checks = known.failed_checks, .why = how};
     if (ran)
         failed({.cause = Cause::node,
                 .node = node,
@@ -112,6 +113,7 @@ Supervisor::Orders Supervisor::step_done(int64_t step) {
     best_ = step;
     spent_.clear();
     last_.reset();
+    restarted_by_.reset();
     in_a_row_ = 0;
     return {};
 }
@@ -122,8 +124,41 @@ Supervisor::Orders Supervisor::ended(int64_t node, const Loss& how, double now) 
     if (state_ == State::over || known.state != Node::running) return orders;
     known.state = suspect(how) ? Node::suspect : Node::ready;
     if (how.cause != Cause::done) failed(how, orders);
+    // While others may still complete the job, the node stays to learn of that.
+    if (known.drained && how.cause != Cause::done) leave(node, orders);
     settle(now, orders);
     return orders;
+}
+
+Supervisor::Orders Supervisor::drain(int64_t node, const Message& why, double now) {
+    if (node == 0 || !options_.drains) return stop(to_be_queued_again, why, now);
+    Orders orders;
+    const auto at = nodes_.find(node);
+    if (state_ == State::over || at == nodes_.end() || at->second.drained) return orders;
+    Known& known = at->second;
+    known.why = "was drained: " + why;
+    if (known.state != Node::running) {
+        leave(node, orders);
+        gather(now, orders);
+        return orders;
+    }
+    known.drained = true;
+    if (!drained_)
+        drained_ = Loss{.cause = Cause::stopped,
+                        .node = node,
+                        .code = to_be_queued_again,
+                        .step = best_,
+                        .text = "is drained (" + why + ")"};
+    if (state_ == State::running) orders.push_back({Order::Kind::stop_ranks, node, options_.generation});
+    return orders;
+}
+
+/// Ends the launcher of a drained node, which then counts as missing until it joins again.
+void Supervisor::leave(int64_t node, Orders& orders) {
+    Known& known = nodes_.at(node);
+    orders.push_back({Order::Kind::leave, node, options_.generation, {}, to_be_queued_again, known.why});
+    if (known.state != Node::quarantined)
+        known = {.state = Node::absent, .failed_checks = known.failed_checks, .why = known.why};
 }
 
 Supervisor::Orders Supervisor::stop(int code, const Message& why, double now) {
@@ -189,18 +224,29 @@ void Supervisor::settle(double now, Orders& orders) {
     if ((state_ != State::running && state_ != State::ending) || any_running()) return;
     const Loss how = std::exchange(why_, std::nullopt).value_or(Loss{});
     if (how.cause == Cause::done) return finish(0, "done", orders);
+    if (how.cause == Cause::stopped && asked_) return finish(how.code, asked_->text, orders);
+    if (how.cause == Cause::stopped && drained_ && how.code == to_be_queued_again)
+        return restart(*drained_, 0, now, orders);
     if (how.cause == Cause::stopped) return finish(how.code, how.text, orders);
     if (asked_) return finish(how.code == 0 ? asked_->code : how.code, how.text, orders);
     if (refuse(how, orders)) return;
     ++spent_[how.cause];
-    ++restarts_;
     last_ = how;
     double pause = in_a_row_ == 0 ? 0 : options_.first_pause_s;
     for (int64_t i = 1; i < in_a_row_ && pause < options_.longest_pause_s; ++i) pause *= 2;
     ++in_a_row_;
-    not_before_ = now + std::min(pause, options_.longest_pause_s);
+    restart(how, std::min(pause, options_.longest_pause_s), now, orders);
+}
+
+/// Starts the next generation after a pause of so many seconds, once its nodes are there and fit.
+void Supervisor::restart(const Loss& how, double pause, double now, Orders& orders) {
+    ++restarts_;
+    restarted_by_ = how;
+    not_before_ = now + pause;
     wait_until_ = now + options_.wait_node_s;
     state_ = State::gathering;
+    for (auto& [node, known] : nodes_)
+        if (known.drained) leave(node, orders);
     for (auto& [node, known] : nodes_)
         if (known.state == Node::suspect) {
             known.why = {};
@@ -263,6 +309,7 @@ void Supervisor::gather(double now, Orders& orders) {
     for (const int64_t node : taken) nodes_[node].state = Node::running;
     state_ = State::running;
     why_.reset();
+    drained_.reset();
     spares_from_ = now;
     orders.push_back({Order::Kind::start, -1, ++options_.generation, taken});
 }

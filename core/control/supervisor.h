@@ -21,11 +21,13 @@ enum class Fitness : uint8_t {
 /// An instruction of the supervisor to its owner.
 struct Order {
     enum class Kind : uint8_t {
-        check,      ///< check whether `node` is fit; answered by checked()
-        start,      ///< start ranks of `generation` on `nodes`, one per slot (place in the job); answered by ended()
-        end_ranks,  ///< end the ranks of this generation, on all nodes
-        finish,     ///< end the command with `code`, for the reason `text`
-        say,        ///< print `text`
+        check,       ///< check whether `node` is fit; answered by checked()
+        start,       ///< start ranks of `generation` on `nodes`, one per slot (place in the job); answered by ended()
+        end_ranks,   ///< end the ranks of this generation, on all nodes
+        stop_ranks,  ///< ask the ranks of this generation, on all nodes, to save and stop
+        leave,       ///< end the launcher of `node` with `code`, for the reason `text`; none of its ranks runs
+        finish,      ///< end the command with `code`, for the reason `text`
+        say,         ///< print `text`
     };
     Kind kind = Kind::say;
     int64_t node = -1, generation = 0;
@@ -50,6 +52,7 @@ public:
         double first_pause_s = 1;     ///< seconds before the second restart without a new step; the first has no pause
         double longest_pause_s = 30;  ///< max seconds of a pause; each pause is twice the one before
         int64_t generation = 0;       ///< number of the newest generation so far; the next number is larger
+        bool drains = false;          ///< whether the job resumes without a node that is asked to stop
     };
     using Orders = std::vector<Order>;
 
@@ -70,6 +73,10 @@ public:
     void minted(int64_t generation) { options_.generation = generation; }
     /// Event: the job is asked to stop. No rank is started from now on; the caller stops the running ranks.
     Orders stop(int code, const Message& why, double now);
+    /// Event: a node is asked to stop, because its machine will be taken away. If the job drains nodes, all ranks save
+    /// and stop, the node's launcher leaves, and the job resumes with a spare, or once the node has joined again.
+    /// Otherwise, and for node 0, which runs the supervisor, the job is asked to stop.
+    Orders drain(int64_t node, const Message& why, double now);
     Orders tick(double now);
 
     /// Time at which tick() has something to do unless an event comes first; nullopt: never.
@@ -77,8 +84,11 @@ public:
     int64_t generation() const { return options_.generation; }
     int64_t best_step() const { return best_; }
     int64_t restarts() const { return restarts_; }
-    /// The cause of the last restart; none if there was none, or if a new step has been finished since.
-    const std::optional<Loss>& last_failure() const { return last_; }
+    /// Whether the generation that runs or has just ended stops because of a drained node.
+    bool draining() const { return drained_.has_value(); }
+    /// The cause of the last restart, of Cause::stopped for a drained node; none if there was none, or if a new step
+    /// has been finished since.
+    const std::optional<Loss>& restarted_by() const { return restarted_by_; }
     /// The loss to record for a node with ranks that ended as `how`, before ended(): `how`, or the loss of another node
     /// that this end only follows.
     Loss recorded(const Loss& how) const;
@@ -93,6 +103,7 @@ private:
         Node state = Node::absent;
         int64_t failed_checks = 0;
         bool told_late = false;
+        bool drained = false;      ///< its launcher leaves once its ranks have ended
         double checked_until = 0;  ///< deadline of the node's current check
         Message why;
         /// configuration error of the node's start or checks since its launcher last joined
@@ -103,6 +114,8 @@ private:
     double checked_until() const;
     void gather(double now, Orders& orders);
     void failed(const Loss& how, Orders& orders);
+    void leave(int64_t node, Orders& orders);
+    void restart(const Loss& how, double pause, double now, Orders& orders);
     void settle(double now, Orders& orders);
     void finish(int code, const Message& why, Orders& orders);
     bool refuse(const Loss& how, Orders& orders);
@@ -116,7 +129,9 @@ private:
     std::map<int64_t, Known> nodes_;
     std::vector<int64_t> slots_;  ///< node of each slot; -1: none yet
     std::optional<Loss> why_;     ///< the first failure of the generation that is ending
-    std::optional<Loss> last_;    ///< the failure of the previous generation, if there was no new step since
+    std::optional<Loss> last_;    ///< the last failure that was restarted, if there was no new step since
+    std::optional<Loss> restarted_by_;
+    std::optional<Loss> drained_;  ///< the first drain of a node of the generation that runs or is ending
     std::map<Cause, int64_t> spent_;
     std::optional<Loss> asked_;  ///< the stop that was requested
     double not_before_ = 0, wait_until_ = 0, spares_from_ = 0;

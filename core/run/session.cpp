@@ -211,8 +211,7 @@ void Session::assemble(Config& config, const Registry& registry) {
         const std::string& name = settings_.transport_of(axis.name);
         auto& transport = transports[name];
         if (!transport)
-            transport = registry.transport(
-                name, transport_origin(settings_, config, axis.name))(config.table("transport").table(name));
+            transport = make_transport(name, transport_origin(settings_, config, axis.name), config, registry);
         return transport;
     };
     setting.rendezvous = rendezvous_.get();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "base/limits.h"
 #include "base/processors.h"
@@ -80,6 +81,33 @@ void read_saves(Config& table, Settings& settings) {
                     "checkpoint.every_steps instead of every");
 }
 
+/// Throws Error unless the text is a range of ports, as "29501-29600".
+void check_ports(Config& run, const std::string& text) {
+    int first = 0, last = 0, end = 0;
+    const bool range = std::sscanf(text.c_str(), "%5d-%5d%n", &first, &last, &end) == 2 && end > 0 &&
+                       static_cast<size_t>(end) == text.size();
+    if (range && first >= 1 && first <= last && last <= 65535) return;
+    throw Error(
+        run.where("ports"),
+        fmt::format("run.ports = \"{}\": expected FIRST-LAST, ports from 1 to 65535, as \"29501-29600\"", text));
+}
+
+/// Returns a plugin's table with [run] ports added: a copy, since the run's configuration must not change.
+Config with_ports(Config& config, const Config& table) {
+    Config options = table;
+    Config& run = config.table("run");
+    if (const std::string ports = run.text("ports", ""); !ports.empty())
+        options.set("ports", {ports, run.where("ports"), true});
+    return options;
+}
+
+/// Repeats for the table what the plugin declared of its copy.
+void declare(const Config& options, Config& table) {
+    options.reject_unused();
+    for (const auto& [key, value] : options.items())
+        if (value.per_host && table.find(key)) table.of_host(key);
+}
+
 }  // namespace
 
 const std::string& Settings::transport_of(const std::string& axis) const {
@@ -117,6 +145,7 @@ Settings read_settings(Config& config) {
     settings.grace_s = run.number("grace_s", 0);
     settings.output_all = run.text("output", "") == "all";
     settings.notice_file = run.text("notice_file", "");
+    if (const std::string ports = run.text("ports", ""); !ports.empty()) check_ports(run, ports);
     settings.disk_timeout_s = run.number("disk_timeout_s", 0);
     const std::string resume = run.text("resume", "");
     settings.resume = resume == "never" ? Resume::never : resume == "required" ? Resume::required : Resume::automatic;
@@ -224,10 +253,20 @@ std::unique_ptr<Device> make_device(const Settings& settings, Config& config, co
 }
 
 std::unique_ptr<RendezvousBackend> make_rendezvous(const std::string& name, Config& config, const Registry& registry) {
-    Config& options = config.table("rendezvous").table(name);
+    Config& table = config.table("rendezvous").table(name);
+    Config options = with_ports(config, table);
     auto backend = registry.rendezvous(name, config.table("run").where("rendezvous"))(options);
-    options.reject_unused();
+    declare(options, table);
     return backend;
+}
+
+std::unique_ptr<Transport> make_transport(const std::string& name, const Origin& asked, Config& config,
+                                          const Registry& registry) {
+    Config& table = config.table("transport").table(name);
+    Config options = with_ports(config, table);
+    auto transport = registry.transport(name, asked)(options);
+    declare(options, table);
+    return transport;
 }
 
 int threads_of(const Settings& settings, const Job& job) {
@@ -277,9 +316,7 @@ Network contracts_of(Settings& settings, Config& config, const Registry& registr
         if (axis.size == 1) continue;
         const std::string& name = settings.transport_of(axis.name);
         const Origin asked = transport_origin(settings, config, axis.name);
-        Config& options = config.table("transport").table(name);
-        const auto made = registry.transport(name, asked)(options);
-        options.reject_unused();
+        const auto made = make_transport(name, asked, config, registry);
         const TransportContract contract = made->contract();
         if (!serves(contract, settings.memory()) && !contract.staging)
             throw Error(asked,

@@ -92,7 +92,13 @@ Config device_options(const Settings& settings, Config& config, const Job& job);
 /// [device.NAME].
 std::unique_ptr<Device> make_device(const Settings& settings, Config& config, const Registry& registry, const Job& job);
 
-/// Makes the rendezvous backend from its plugin. Throws Error at an unknown key of [rendezvous.NAME].
+/// Makes a transport from its plugin, which also gets [run] ports, as `ports`. Throws Error at an unknown key of
+/// [transport.NAME].
+std::unique_ptr<Transport> make_transport(const std::string& name, const Origin& asked, Config& config,
+                                          const Registry& registry);
+
+/// Makes the rendezvous backend from its plugin, which also gets [run] ports, as `ports`. Throws Error at an unknown
+/// key of [rendezvous.NAME].
 std::unique_ptr<RendezvousBackend> make_rendezvous(const std::string& name, Config& config, const Registry& registry);
 
 /// Threads of each rank of this host: [run] threads_per_rank; else the launcher's number; else the processors that this

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Plays rows of drills.txt with processes: drill.sh [NAME...], without a name all of them. Each must end as it does in
-# the world of tests/unit (drills.cpp): the end of each generation, who is named, the exit code, what is said. Checked
-# here alone are losses bit for bit, checkpoints, processes and shared memory that are left, and times.
+# Plays rows of drills.txt with processes: drill.sh [NAME...], without a name all of them, each ORRERY_TIMES times. Each
+# must end as in the world of tests/unit (drills.cpp): the end of each generation, who is named, the exit code, what is
+# said. Checked here alone are losses bit for bit, checkpoints, processes and shared memory that are left, and times.
 source "$(dirname "$0")/lib.sh"
 rows=$source_root/tests/jobs/drills.txt
 shown() { tail -n 40 "$name".*.log >&2; }
@@ -10,8 +10,8 @@ bad() { shown; fail "$name: $*"; }
 # of KEY OTHERWISE: from the row's column `job`.
 of() { [[ " $job " =~ " $1="([0-9]+)" " ]] && echo "${BASH_REMATCH[1]}" || echo "$2"; }
 
-# Nodes are network namespaces; node 0's has the bridge. Two nodes and a spare, or three.
-spaces=("orrery-d0-$$" "orrery-d1-$$" "orrery-d2-$$") bridge=orrery-br-$$ network=
+# Nodes are network namespaces; node 0's has the bridge. At most three nodes and a spare.
+spaces=("orrery-d0-$$" "orrery-d1-$$" "orrery-d2-$$" "orrery-d3-$$") bridge=orrery-br-$$ network=
 clean() {
     jobs -p | xargs -r kill -9 2> /dev/null
     for space in "${spaces[@]}"; do
@@ -24,12 +24,12 @@ clean() {
 trap clean EXIT
 make_network() {
     local n
-    for n in 0 1 2; do ip netns add "${spaces[$n]}" 2> netns.log || return 1; done
+    for n in 0 1 2 3; do ip netns add "${spaces[$n]}" 2> netns.log || return 1; done
     ip -n "${spaces[0]}" link add $bridge type bridge 2> netns.log || return 1
     ip -n "${spaces[0]}" addr add 10.77.1.1/24 dev $bridge
     ip -n "${spaces[0]}" link set $bridge up
     ip -n "${spaces[0]}" link set lo up
-    for n in 1 2; do
+    for n in 1 2 3; do
         ip link add veth0 netns "${spaces[$n]}" type veth peer name veth$n netns "${spaces[0]}" || fail "veth $n"
         ip -n "${spaces[0]}" link set veth$n master $bridge up
         ip -n "${spaces[$n]}" addr add 10.77.1.$((n + 1))/24 dev veth0
@@ -58,6 +58,11 @@ prepare() {
         [ -z "$(of wait "")" ] || flags+=(--wait-node "$(of wait "")")
     fi
     [ "$restarts" -eq 0 ] || flags+=(--restarts "$restarts")
+    [[ $job != *ends=1* ]] || flags+=(--drain-ends-job)
+    if [[ $events = *notice* ]]; then
+        mkdir -p own && echo 'mount -t tmpfs none own && exec "$@"' > own.sh  # a folder that each node has of its own
+        settings+=(--set run.notice_file=own/notice)
+    fi
     [ "$(of silence 10)" -eq 10 ] || settings+=(--set run.silence_s="$(of silence 10)")
     [ -z "$(of disk "")" ] || settings+=(--set run.disk_timeout_s="$(of disk "")")
     tiny_bound="--set run.timeout_s=$(of bound 20)"
@@ -117,6 +122,7 @@ begin() {
         place=(--nodes "$nodes" --node-rank "$n" --rendezvous 10.77.1.1:29871)
         [[ $n != 1 || $events != *break* ]] || program="env LD_LIBRARY_PATH=$work/broken $work/broken/orrery"
         [[ $n != 1 || $events != *mistake* ]] || own=(--set checkpoint.async=false)
+        [[ $events != *notice* ]] || program="sh own.sh $program"
         program="ip netns exec ${spaces[$n]} $program"
     fi
     orrery=$program tiny_exec=exec tiny_script=$script run_tiny "$folder" "$steps" "${pace[@]}" "${settings[@]}" \
@@ -151,6 +157,20 @@ segments() {
 }
 ms() { echo $(($(date +%s%N) / 1000000)); }
 
+# The nodes that were asked to stop have left the job, with exit code 75.
+all_left() {
+    local n code
+    for n in $leaving; do
+        wait_for ended "${node[$n]}" || bad "node $n does not leave"
+        wait "${node[$n]}"
+        code=$?
+        [ $code -eq 75 ] || bad "exit code $code of node $n, which leaves: expected 75"
+        unset "node[$n]"
+    done
+    leaving=
+}
+ended() { [ ! -e "/proc/$1" ] || [ "$(cut -d' ' -f3 "/proc/$1/stat" 2> /dev/null)" = Z ]; }
+
 # Ranks are started again, and those of before are gone.
 replaced() {
     local pid
@@ -166,6 +186,7 @@ await() {
     saving) wait_for saves ;;
     again) wait_for trains_again ;;
     noticed) wait_for noticed ;;
+    left) all_left ;;
     *) wait_for steps_done "$folder" "$1" ;;
     esac || bad "timed out waiting for: $1"
 }
@@ -193,13 +214,22 @@ happens() {
         before=$(ranks_of "${node[0]}") struck=$(ms)
         kill -9 $pids || bad "there was no process to kill"
         [ "$whom" != node ] || { wait "${node[$number]}" 2> /dev/null; unset "node[$number]"; }
+        [ "$whom" != node ] || leaving=${leaving/$number/}
         [ "$nodes" -gt 1 ] || [ "$row_ends" = "${row_ends%done}" ] || replaced
         ;;
     stop)
         struck=$(ms)
         kill -STOP $pids || bad "there was no process to stop"
         ;;
-    TERM | INT | USR1) kill -"$what" $pids || bad "there was no process to signal" ;;
+    TERM | INT | USR1)
+        kill -"$what" $pids || bad "there was no process to signal"
+        [[ $whom != node || $number = 0 || " $job" != *" spares="* && " $job" != *" wait="* || $job = *ends=1* ]] ||
+            leaving+=" $number"
+        ;;
+    notice)
+        nsenter --mount --target "$pids" touch "$work/own/notice" || bad "no notice"
+        leaving+=" $number"
+        ;;
     begin)
         [ "$number" -ne 0 ] || sleep 1
         begin "$number"
@@ -217,7 +247,7 @@ happens() {
 # ends CODE: of all launchers that were not killed, with nothing left of them.
 ends() {
     local n code
-    ended() { [ ! -e "/proc/$1" ] || [ "$(cut -d' ' -f3 "/proc/$1/stat" 2> /dev/null)" = Z ]; }
+    all_left
     for n in "${!node[@]}"; do
         patience=6000 wait_for ended "${node[$n]}" || bad "the launcher of node $n waits for ever"
         wait "${node[$n]}"
@@ -261,6 +291,8 @@ for e in events:
         of |= {cause, cause + ":" + who[-1]}
     if e["event"] == "node" and e["is"] == "lost":
         of |= {"node", "node:%d" % e["node"]}
+    if e["event"] == "drained":
+        of |= {"drained", "drained:%d" % e["node"]}
 ends = [end for end in row if end not in ("-", "done")]
 for generation, end in zip(started, ends):
     assert end in seen[generation], (generation, end, seen)
@@ -273,6 +305,9 @@ steps = sorted(int(step) for step in open(committed))
 for e in training[1:2]:
     before = [x["step"] for x in events if x["event"] == "ended" and x["generation"] < e["generation"]]
     newest = max([step for step in steps if before and step <= max(before)] or [0])
+    if row[0].startswith("drained"):  # all steps are saved
+        assert e["step"] == max(before), (e, before)
+        continue
     assert e["step"] % 10 == 0 and (not before or newest <= e["step"] <= max(before)), (e, before, newest)
 if drill.startswith("first"):
     assert next(e["step"] for e in events if e["event"] == "ended") == 0, events
@@ -327,6 +362,7 @@ play() {
     job=$(trim "$job") row_ends=$(trim "$row_ends") code=$(trim "$code") says=$(trim "$says") after=$(trim "$after")
     restarts=$(of restarts 0) nodes=$(of nodes 1) spares=$(of spares 0) ranks=$(of ranks 2)
     declare -gA node=()
+    leaving=
     victim= before= struck=$(ms) took=0
     prepare
     [[ $more != *transport=* ]] ||
@@ -386,15 +422,18 @@ table=${ORRERY_LONG:-/dev/null}
 : > "$table"
 wrong=0 skipped=0 all=0
 for name in $chosen; do
-    all=$((all + 1))
-    (play "$name") > said.txt 2>&1
-    case $? in
-    0) ;;
-    77) skipped=$((skipped + 1)) ;;
-    *) wrong=$((wrong + 1)) && echo "$name: WRONG" >> said.txt ;;
-    esac
-    cat said.txt
-    tail -n 1 said.txt >> "$table"
+    for ((i = 0; i < ${ORRERY_TIMES:-1}; ++i)); do
+        all=$((all + 1))
+        rm -rf "$name" "$name".*
+        (play "$name") > said.txt 2>&1
+        case $? in
+        0) ;;
+        77) skipped=$((skipped + 1)) ;;
+        *) wrong=$((wrong + 1)) && echo "$name: WRONG" >> said.txt ;;
+        esac
+        cat said.txt
+        tail -n 1 said.txt >> "$table"
+    done
 done
 echo "$all rows, $skipped skipped, $wrong wrong" | tee -a "$table"
 [ $wrong -eq 0 ] || exit 1

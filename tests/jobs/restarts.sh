@@ -57,4 +57,5 @@ refused "--node-rank 3 of --nodes 2 and --spares 1: expected 0 to 2" run_tiny ba
     --node-rank 3 --rendezvous 10.77.1.1:29871
 refused "--wait-node|0: expected a number from 1" run_tiny bad 5 --restarts 2 --wait-node 0
 refused "--wait-node requires --restarts" run_tiny bad 5 --wait-node 10
+refused "--drain-ends-job requires --restarts" run_tiny bad 5 --drain-ends-job
 echo "1 passed, 0 failed"

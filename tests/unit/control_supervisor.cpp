@@ -7,44 +7,12 @@
 #include <set>
 #include <string>
 
-#include "control/supervisor.h"
+#include "control_supervisor.h"
 
 using namespace orrery;
+using namespace orrery::test;
 
 namespace {
-
-using Kind = Order::Kind;
-
-Loss of_rank(int64_t rank, Cause cause, int code, const char* text, int64_t step) {
-    return {.cause = cause, .rank = rank, .code = code, .step = step, .text = text};
-}
-
-Loss killed(int64_t rank, int64_t step, Cause cause = Cause::process) {
-    return of_rank(rank, cause, 1, "was killed by signal 9 (Killed)", step);
-}
-
-/// Of one node, started: generation 1 runs.
-Supervisor started(Supervisor::Options options) {
-    Supervisor s(options, 0);
-    for (int64_t node = 0; node < options.nodes; ++node) s.came(node, 0);
-    for (int64_t node = 0; node < options.nodes; ++node) s.checked(node, Fitness::fit, "", 0);
-    REQUIRE(s.generation() == options.generation + 1);
-    return s;
-}
-
-const Order* find(const Supervisor::Orders& orders, Kind kind) {
-    const auto at = std::find_if(orders.begin(), orders.end(), [&](const Order& o) { return o.kind == kind; });
-    return at == orders.end() ? nullptr : &*at;
-}
-
-/// Its ranks have ended so; the nodes that are looked at for that are well.
-Supervisor::Orders ended(Supervisor& s, int64_t node, const Loss& how, double now) {
-    Supervisor::Orders orders = s.ended(node, how, now);
-    for (size_t i = 0; i < orders.size(); ++i)
-        if (orders[i].kind == Kind::check)
-            for (const Order& order : s.checked(orders[i].node, Fitness::fit, "", now)) orders.push_back(order);
-    return orders;
-}
 
 /// A job of some steps on nodes that fail. Time is virtual; all that is random comes from the seed.
 class World {
@@ -64,6 +32,8 @@ public:
         returns_ = pick(0, 100) / 100.0;
         mistaken_ = chance(0.03);
         stop_at_ = chance(0.1) ? pick(0, 200) : -1;
+        options_.drains = chance(0.5);
+        draining_ = options_.drains && options_.nodes > 1 ? pick(0, 5) / 100.0 : 0;
         generation_ = options_.generation;
     }
 
@@ -93,6 +63,8 @@ private:
             if (order.kind == Kind::check) checks_.push_back(order.node);
             if (order.kind == Kind::start) start(order);
             if (order.kind == Kind::end_ranks) ending_ = true;
+            if (order.kind == Kind::stop_ranks) stopping_ = true;
+            if (order.kind == Kind::leave) leave(order);
             if (order.kind == Kind::finish) finish(order);
         }
     }
@@ -112,7 +84,7 @@ private:
         for (const auto& [cause, count] : failures_) REQUIRE(count <= options_.restarts);
         generation_ = order.generation;
         running_ = distinct;
-        ending_ = false;
+        ending_ = stopping_ = has_stopped_ = false;
         first_failure_.reset();
         step_ = best_ - best_ % interval_;  // from the last checkpoint
         finished_ = 0;
@@ -139,8 +111,23 @@ private:
         FAIL("budget and progress are there");
     }
 
+    /// Its ranks have ended, or it has none.
+    void leave(const Order& order) {
+        REQUIRE(drained_.erase(order.node) == 1);
+        REQUIRE(running_.count(order.node) == 0);
+        CHECK(order.code == 75);
+        up_.erase(order.node);
+        std::erase(checks_, order.node);
+    }
+
+    void drain(int64_t node) {
+        if (drained_.insert(node).second) take(supervisor_->drain(node, "its machine goes", now_));
+    }
+
+    /// A loss of a node after others have stopped, and saved, is not a failure of the job.
     void fail(const Loss& how) {
-        if (first_failure_) return;
+        has_stopped_ = has_stopped_ || how.cause == Cause::stopped;
+        if (first_failure_ || how.cause == Cause::stopped || (has_stopped_ && how.cause == Cause::node)) return;
         first_failure_ = how;
         ++failures_[how.cause];
         repeated_ = last_ && same_failure(*last_, how);
@@ -156,6 +143,7 @@ private:
 
     void lose(int64_t node) {
         up_.erase(node);
+        drained_.erase(node);
         std::erase(checks_, node);
         if (running_.erase(node) > 0) {
             fail({.cause = Cause::node, .node = node, .code = 75, .step = best_, .text = "is lost"});
@@ -175,6 +163,8 @@ private:
             take(supervisor_->stop(75, "stopped by signal 15", now_));
         } else if (!up_.empty() && chance(losing_)) {
             lose(any_of(up_));
+        } else if (const int64_t node = pick(1, 8); up_.count(node) == 1 && chance(draining_)) {
+            drain(node);
         } else if (const int64_t node = pick(0, options_.nodes + options_.spares - 1);
                    up_.count(node) == 0 && chance(returns_ / 10)) {
             up_.insert(node);
@@ -202,7 +192,8 @@ private:
 
     void train() {
         const int64_t node = any_of(running_);
-        if (stopped_) return end_node(node, of_rank(0, Cause::stopped, 75, "stopped", finished_));
+        if (stopped_ || (stopping_ && chance(0.8)))
+            return end_node(node, of_rank(0, Cause::stopped, 75, "stopped", finished_));
         if (mistaken_ && chance(0.2)) return end_node(node, of_rank(0, Cause::mistake, 2, "no such key", finished_));
         if (step_ + 1 == poisoned_) return end_node(*running_.begin(), killed(3, finished_, Cause::error));
         const Cause causes[] = {Cause::process, Cause::hang, Cause::memory, Cause::early_end, Cause::storage};
@@ -227,12 +218,13 @@ private:
     std::mt19937 random_;
     Supervisor::Options options_;
     std::optional<Supervisor> supervisor_;
-    double now_ = 0, failing_ = 0, losing_ = 0, unfit_ = 0, returns_ = 0, idle_since_ = 0;
+    double now_ = 0, failing_ = 0, losing_ = 0, unfit_ = 0, returns_ = 0, draining_ = 0, idle_since_ = 0;
     int64_t steps_ = 0, interval_ = 1, poisoned_ = -1, stop_at_ = -1, generation_ = 0;
     int64_t step_ = 0, best_ = 0, finished_ = 0;
+    bool stopping_ = false, has_stopped_ = false;
     bool mistaken_ = false, stopped_ = false, ending_ = false, done_ = false, over_ = false, repeated_ = false;
     int code_ = 0;
-    std::set<int64_t> up_, running_, quarantined_;
+    std::set<int64_t> up_, running_, quarantined_, drained_;
     std::vector<int64_t> checks_;
     std::map<int64_t, int> failed_checks_;
     std::map<Cause, int64_t> failures_;

@@ -20,6 +20,7 @@ namespace {
 std::string text_of_end(const Loss& loss) {
     std::string text = text_of(loss.cause);
     std::replace(text.begin(), text.end(), ' ', '-');
+    if (loss.cause == Cause::stopped && loss.node >= 0) return fmt::format("drained:{}", loss.node);
     const int64_t who = loss.cause == Cause::node ? loss.node : loss.rank;
     return loss.cause == Cause::stopped || who < 0 ? text : fmt::format("{}:{}", text, who);
 }
@@ -66,6 +67,7 @@ struct Note {
     Generation* ranks = nullptr;
     int code = 0;
     Message why = {};
+    bool asked = false;
 };
 
 /// A place in the launchers' rendezvous (LauncherMail). A message is a number: the notes are the world's.
@@ -151,6 +153,7 @@ public:
         options.spares = world.spares;
         options.wait_node_s = static_cast<double>(world.drill.of("wait", 300));
         options.generation = world.claimed;
+        options.drains = world.drill.drains();
         supervisor_.emplace(options, world.net.now_s());
         if (world.nodes > 1) meet();
         take(supervisor_->came(0, now()));
@@ -164,10 +167,7 @@ public:
         if (mail_) hear();
         take(supervisor_->tick(now()));
     }
-    void asked(bool interrupts) override {
-        if (ranks.running()) ranks.asked(interrupts);
-        stop(interrupts ? 130 : 75);
-    }
+    void asked(bool interrupts) override { stop(interrupts ? 130 : 75, 0); }
     bool gone(const Loss& how) override {
         const bool joined = !server_ || server_->membership.gone(how);
         if (server_) server_->act();
@@ -176,7 +176,25 @@ public:
 
 private:
     double now() const { return world_.net.now_s(); }
-    void stop(int code) { take(supervisor_->stop(code, "stopped by a signal", now())); }
+    void stop(int code, int64_t other) {
+        if (!std::exchange(asked_, true)) stop_ranks(code == 130);
+        take(supervisor_->stop(code, fmt::format("stopped by a signal on node {}", other), now()));
+    }
+    void stop_ranks(bool interrupts) {
+        if (ranks.running()) ranks.asked(interrupts);
+        if (mail_) mail_->order({.what = "stop", .code = interrupts ? 130 : 75});
+    }
+    void drain(int64_t other) {
+        if (!world_.drill.drains()) return stop(75, other);
+        take(supervisor_->drain(other, "a signal", now()));
+    }
+    void leave(const Order& order) {
+        world_.say(fmt::format("node {} {}", order.node, order.text.shown()));
+        checking_.erase(order.node);
+        mail_->order({.what = "leave", .self = selves_[order.node], .code = order.code});
+        there_.erase(order.node);
+        awaited_.erase(order.node);
+    }
 
     void meet() {
         mail_.reset();
@@ -224,10 +242,13 @@ private:
         if (note.what == "here") {
             if (runs && selves_[other] != note.self) lose(other, "its launcher was started again");
             selves_[other] = note.self;
-            if (running_.count(other) > 0 && note.loss && note.generation == supervisor_->generation())
+            if (running_.count(other) > 0 && note.loss && note.generation == supervisor_->generation()) {
+                if (note.asked) drain(other);
                 return ended(other, *note.loss);
+            }
             if (running_.count(other) > 0 && started_in_ == meetings_) return;
             if (running_.count(other) > 0) lose(other, "its order to start was lost");
+            if (note.asked) return drain(other);
             if (checking_.count(other) > 0) return check(other);
             take(supervisor_->came(other, now()));
         } else if (selves_[other] != note.self) {
@@ -238,7 +259,7 @@ private:
             checking_.erase(other);
             take(supervisor_->checked(other, note.fitness, note.why, now()));
         } else if (note.what == "signal") {
-            stop(75);
+            drain(other);
         }
     }
 
@@ -265,7 +286,7 @@ private:
     void take(const Supervisor::Orders& orders) {
         if (supervisor_->restarts() > told_) {
             told_ = supervisor_->restarts();
-            const Loss how = supervisor_->last_failure().value_or(Loss{});
+            const Loss how = supervisor_->restarted_by().value_or(Loss{});
             world_.say(sentence_of(how).shown());
             world_.generation_ended(text_of_end(how));
             seen_.clear();
@@ -277,6 +298,8 @@ private:
                     if (ranks.running()) ranks.end(HostRanks::grace);
                     if (mail_) mail_->order({.what = "end"});
                     break;
+                case Order::Kind::stop_ranks: stop_ranks(false); break;
+                case Order::Kind::leave: leave(order); break;
                 case Order::Kind::say: world_.say(order.text.shown()); break;
                 case Order::Kind::finish: finish(order.code, order.text); break;
             }
@@ -324,7 +347,9 @@ private:
         const auto is = [&](const Loss& one) {
             return why.shown().starts_with(sentence_of(one).shown()) || why.shown() == one.text.shown();
         };
-        const auto at = std::find_if(seen_.begin(), seen_.end(), is);
+        auto at = std::find_if(seen_.begin(), seen_.end(), is);
+        if (at == seen_.end() && asked_)  // the text says then which node was asked
+            at = std::find_if(seen_.begin(), seen_.end(), [](const Loss& one) { return one.cause == Cause::stopped; });
         if (code == 0) world_.generation_ended("done");
         if (code != 0 && at != seen_.end()) world_.generation_ended(text_of_end(*at));
         code_ = code;
@@ -366,7 +391,7 @@ private:
     std::vector<Loss> seen_;  ///< of this generation
     std::optional<LinkTime> finish_by_;
     Note last_;
-    bool restarted_ = false;
+    bool restarted_ = false, asked_ = false;
     int code_ = 0;
 };
 
@@ -380,7 +405,8 @@ public:
         if (parting_) return part();
         if (!mail_ || !here_) return meet();
         while (const auto order = mail_->next()) {
-            if (order->what == "finish") return finish(*order);
+            const bool leaves = order->what == "leave" && order->self == process.nonce;
+            if (order->what == "finish" || leaves) return finish(*order);
             obey(*order);
         }
         if (const auto how = ranks.look()) {
@@ -391,7 +417,8 @@ public:
     }
     void asked(bool interrupts) override {
         if (ranks.running()) ranks.asked(interrupts);
-        report("signal");
+        asked_ = true;
+        if (mail_ && here_) report("signal");
     }
     /// As a member of the ranks' rendezvous for that long (tell_gone).
     bool gone(const Loss& how) override {
@@ -445,18 +472,21 @@ private:
                        .generation = of,
                        .loss = ended_,
                        .fitness = fitness,
-                       .why = fitness == Fitness::fit ? "" : "no device \"cpu\""});
+                       .why = fitness == Fitness::fit ? "" : "no device \"cpu\"",
+                       .asked = asked_});
     }
 
     /// Ends once its last report has gone out.
     void finish(const Note& order) {
         finished_ = true;
         world_.say(order.why.shown());
-        report("finished");
-        world_.net.at(milliseconds(500), [this, code = order.code] {
+        if (order.what == "finish") report("finished");
+        const bool leaves = order.what == "leave";
+        world_.net.at(milliseconds(leaves ? 0 : 500), [this, leaves, code = order.code] {
             if (!process.alive) return;
             mail_->leave();
-            world_.over(*this, code);
+            mail_->link->send();
+            leaves ? world_.left(*this, code) : world_.over(*this, code);
         });
     }
 
@@ -466,6 +496,8 @@ private:
             world_.net.at(world_.net.between(100'000, 900'000), [this, found] {
                 if (process.runs() && mail_ && here_) report("checked", found);
             });
+        } else if (order.what == "stop" && ranks.running()) {
+            ranks.asked(order.code == 130);
         } else if (order.what == "end" && ranks.running()) {
             ranks.end(HostRanks::grace);
         } else if (order.what == "start") {
@@ -502,7 +534,7 @@ private:
     std::optional<LinkTime> until_;
     LinkTime tried_{0};
     std::optional<int> ends_with_;
-    bool here_ = false, parting_ = false, finished_ = false;
+    bool here_ = false, parting_ = false, finished_ = false, asked_ = false;
 };
 
 }  // namespace

@@ -129,6 +129,14 @@ void DrillWorld::over(Launcher& launcher, int code) {
     net.die(launcher.process);
 }
 
+void DrillWorld::left(Launcher& launcher, int code) {
+    must(code == 75 && drained_.erase(launcher.node) == 1, "a node leaves that was not asked to");
+    must(launcher.ranks.ranks().empty(), "a node leaves its ranks");
+    here_.erase(launcher.node);
+    net.die(launcher.process);
+    if (drained_.empty()) look_for_event("left");
+}
+
 int64_t DrillWorld::mint(int64_t after) {
     if (moved >= 0)
         throw Error(fmt::format("checkpoints no longer has generation {} of this job: it was removed, moved away or "
@@ -170,6 +178,7 @@ void DrillWorld::do_event(const Drill::Event& event) {
     struck(event.what);
     if (event.what == "kill" && of_launcher) {
         here_.erase(event.number);
+        drained_.erase(event.number);
         net.die(launcher->process);
         for (Rank* one : launcher->ranks.ranks()) kill(*one);
     } else if (event.what == "kill") {
@@ -197,6 +206,7 @@ void DrillWorld::do_event(const Drill::Event& event) {
     } else if (event.what == "move") {
         moved = claimed;
     } else if (of_launcher) {  // TERM, INT, USR1
+        if (drill.drains() && event.whom == "node" && event.number > 0) drained_.insert(event.number);
         launcher->asked(event.what == "INT");
     } else {
         all([&](Rank& one) { signal(one); });
@@ -325,10 +335,20 @@ void DrillWorld::begin_training(Rank& rank) {
     if (generation.base < 0) {
         generation.base = newest();
         ++trainings_;
+        lose_nothing();
         if (trainings_ > 1) look_for_event("again");
     }
     rank.step = rank.arrived = generation.base;
     net.at(net.between(1000, 20'000), [this, &rank] { arrive(rank); });
+}
+
+/// If all ranks of the generation before have stopped on request, their last step is the newest.
+void DrillWorld::lose_nothing() {
+    if (generations_.size() < 2 || resumes_) return;
+    const Generation& before = generations_[generations_.size() - 2];
+    const auto stopped = [](const Rank* one) { return one->end.code == 75 && one->end.signal == 0; };
+    if (before.base < 0 || !std::all_of(before.ranks.begin(), before.ranks.end(), stopped)) return;
+    must(newest() == before.ranks.front()->step, "a finished step was not saved, though all ranks were asked to");
 }
 
 /// Before a step, which needs all ranks.

@@ -34,6 +34,10 @@ struct Drill {
         const auto at = job.find(key);
         return at == job.end() ? otherwise : at->second;
     }
+    /// Whether a node that is asked to stop leaves, and the job resumes without it.
+    bool drains() const {
+        return of("nodes", 1) > 1 && of("ends", 0) == 0 && (of("spares", 0) > 0 || job.count("wait") > 0);
+    }
 };
 std::vector<Drill> read_drills(std::string_view text);
 
@@ -89,6 +93,8 @@ public:
     void signal(Rank& rank);
     void kill(Rank& rank);
     void over(Launcher& launcher, int code);
+    /// A drained node's launcher ends, as ordered.
+    void left(Launcher& launcher, int code);
     void say(const std::string& text) { outcome_.said += text + " "; }
     void generation_ended(const std::string& how) { outcome_.ends.push_back(how); }
     void notice() { look_for_event("noticed"); }
@@ -125,6 +131,7 @@ private:
     void ask(Rank& rank, const std::string& key, const std::vector<int64_t>& of, std::function<void()> then);
     std::vector<int64_t> others(const Rank& rank) const;
     void begin_training(Rank& rank);
+    void lose_nothing();
     void arrive(Rank& rank);
     void finish_step(Rank& rank);
     void save(Rank& rank);
@@ -146,6 +153,7 @@ private:
     size_t next_event_ = 0;
     bool hooked_ = false, frozen_ = false, resumes_ = false;
     LinkTime struck_{0};
+    std::set<int64_t> drained_;        ///< nodes that were asked to stop and have not left
     std::optional<LinkTime> ends_by_;  ///< when what was done then must be over
     std::deque<Generation> generations_;
     std::deque<Rank> ranks_;

@@ -98,9 +98,7 @@ std::unique_ptr<Backends> open_backends(const PreflightCommand& command, int64_t
     const std::string& name = made->settings.transport;
     const Origin asked = made->config.table("run").where("transport");
     load(loader, *made, "transport", name);
-    Config& options = made->config.table("transport").table(name);
-    made->transport = made->registry.transport(name, asked)(options);
-    options.reject_unused();
+    made->transport = make_transport(name, asked, made->config, made->registry);
     const TransportContract contract = made->transport->contract();
     if (contract.same_process)
         throw Error(asked, fmt::format("preflight: transport {} runs ranks as threads, and preflight measures between "

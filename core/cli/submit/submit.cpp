@@ -38,7 +38,8 @@ std::vector<std::string> run_of(const ScriptCommand& command) {
     if (command.from_step >= 0) add("--from-step", std::to_string(command.from_step));
     if (command.restarts > 0) add("--restarts", std::to_string(command.restarts));
     if (command.spares > 0) add("--spares", std::to_string(command.spares));
-    if (command.wait_node_s != ScriptCommand{}.wait_node_s) add("--wait-node", fmt::format("{}", command.wait_node_s));
+    if (command.wait_node_s) add("--wait-node", fmt::format("{}", *command.wait_node_s));
+    if (command.drain_ends_job) run.push_back("--drain-ends-job");
     return run;
 }
 

@@ -169,6 +169,11 @@ void Agents::order(const Json& text) {
     }
 }
 
+void Agents::let_go(int64_t node) {
+    here_.erase(node);
+    awaited_.erase(node);
+}
+
 void Agents::finish(const Json& text) {
     order(text);
     try {

@@ -69,6 +69,8 @@ public:
     /// Events of other nodes since the last call; none after finish().
     std::vector<NodeNews> news();
     void order(const Json& text);
+    /// `node` was ordered to leave, so that from now on nothing waits for it.
+    void let_go(int64_t node);
     /// Number of rendezvous so far. A launcher that joins a rendezvous late can still read the orders sent in it.
     int64_t meeting() const { return meeting_; }
     /// Sends the last order. Returns when the others have received it, or after half of run.silence_s. If a launcher is

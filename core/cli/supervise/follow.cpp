@@ -44,17 +44,28 @@ public:
 private:
     /// Joins node 0. Retries while node 0 is not there, or still counts an earlier launcher of this node as a member.
     void meet() {
-        const double until = now_s() + options_.policy.wait_node_s;
+        const double began = now_s();
+        // A node that is asked to leave looks for node 0 only as long as node 0 waits for it.
+        const double again = 1.5 * std::chrono::duration<double>(job_.silence).count();
+        const auto until = [&] {
+            const double wait = options_.policy.wait_node_s;
+            return began + (asked_ ? std::min(again, wait) : wait);
+        };
         Message why;
-        while (!code_ && now_s() < until) {
+        while (!code_ && now_s() < until()) {
             try {
-                const auto left = Milliseconds(static_cast<int64_t>((until - now_s()) * 1000));
+                const auto left = Milliseconds(static_cast<int64_t>((until() - now_s()) * 1000));
                 mail_ = std::make_unique<LauncherMail>(
                     *spec_.meeting, spec_.job, options_.node, options_.policy.nodes + options_.policy.spares, "order",
                     std::clamp(left, Milliseconds(1000), one_try), [this] { return stopped(Milliseconds(0)); });
                 // The rendezvous may be over but not closed: a report to it would reach node 0 in the next rendezvous.
                 const Loss loss = mail_->loss();
-                if (!loss) return report("here", told_end());
+                if (!loss) {
+                    joined_ = true;
+                    report("here", told_end());
+                    if (asked_ && options_.drain_ends_job) report("stop", Json(asked_));
+                    return;
+                }
                 mail_.reset();
                 why = loss.text;
                 if (ended_by_node_0(loss)) return over(loss);
@@ -66,21 +77,29 @@ private:
             stopped(tick);
         }
         if (code_) return;
-        std::fprintf(stderr, "orrery: node 0 is missing: its launcher did not answer for %g s (--wait-node): %s\n",
-                     options_.policy.wait_node_s, why.shown().c_str());
+        std::fprintf(stderr, "orrery: node 0 is missing: its launcher did not answer for %g s%s: %s\n", until() - began,
+                     asked_ ? "" : " (--wait-node)", why.shown().c_str());
         code_ = queue_again;
     }
 
-    /// Waits up to `limit` for a signal. Returns whether one has requested the end of the job.
+    /// Waits up to `limit` for a signal. Returns whether one ends this launcher at once. A node that has joined before
+    /// joins again to be drained, so that node 0 does not wait for it.
     bool stopped(Milliseconds limit) {
-        if (const int signal = held_.take(limit); signal > 0 && signal != SIGCHLD) code_ = stopped_code(signal);
+        const int signal = held_.take(limit);
+        if (signal <= 0 || signal == SIGCHLD) return code_.has_value();
+        if (joined_ && signal != SIGINT)
+            asked_ = signal;
+        else
+            code_ = stopped_code(signal);
         return code_.has_value();
     }
 
     void over(const Loss& why) { code_ = end_by(why); }
 
     void report(const char* event, const Json& more) {
-        mail_->report({{"node", options_.node}, {"self", self_}, {"event", event}, {"more", more}});
+        Json text = {{"node", options_.node}, {"self", self_}, {"event", event}, {"more", more}};
+        if (asked_ && !options_.drain_ends_job) text["signal"] = asked_;
+        mail_->report(text);
     }
 
     /// How the last generation (start) ended on this host; null: not yet. Sent at each rendezvous, as it may be lost.
@@ -112,7 +131,8 @@ private:
 
     void asked(int signal) {
         if (local_.running()) local_.ranks()->asked(signal);
-        report("signal", Json(signal));
+        asked_ = signal;
+        report(options_.drain_ends_job ? "stop" : "signal", Json(signal));
     }
 
     void obey(const Json& order) {
@@ -126,6 +146,13 @@ private:
         } else if (what == "check" && order.value("node", int64_t{-1}) == options_.node) {
             const NodeCheck found = options_.check ? options_.check() : NodeCheck{};
             report("checked", {{"problem", found.why}, {"fitness", static_cast<int>(found.fitness)}});
+        } else if (what == "leave" && order.value("self", "") == self_) {
+            code_ = order.value("code", queue_again);
+            std::fprintf(stderr, "orrery: node %lld is drained: it leaves the job, which resumes without it\n",
+                         static_cast<long long>(options_.node));
+            mail_->leave();
+        } else if (what == "stop" && asked_ == 0 && local_.running()) {
+            local_.ranks()->asked(order.value("signal", SIGTERM));
         } else if (what == "end" && local_.running()) {
             local_.ranks()->end(spec_.grace_ms);
         } else if (what == "start") {
@@ -170,6 +197,8 @@ private:
     const std::string self_ = fmt::format("{}:{}:{}", host_name(), ::getpid(), monotonic_ns());
     std::unique_ptr<LauncherMail> mail_;
     std::optional<Loss> ended_;  ///< how the ranks of `job_` ended on this host; unset while some run
+    bool joined_ = false;        ///< whether node 0 knows this launcher
+    int asked_ = 0;              ///< the last signal that asked this node to leave; 0: none
     std::optional<int> code_;
 };
 

@@ -45,8 +45,8 @@ void NoticeWatch::run() {
         struct stat found {};
         if (::stat(path_.c_str(), &found) == 0) {
             std::fprintf(stderr,
-                         "orrery: preemption notice: the file %s exists (run.notice_file); the run saves a checkpoint "
-                         "if time allows, and stops\n",
+                         "orrery: preemption notice: the file %s exists (run.notice_file), which counts as "
+                         "SIGTERM: a checkpoint is saved if time allows\n",
                          path_.c_str());
             ::kill(::getpid(), SIGTERM);  // the run is stopped as by any SIGTERM
             return;

@@ -63,7 +63,7 @@ private:
         if (const auto next = supervisor_.next_tick(); next && !local_.running())
             limit = std::clamp(Milliseconds(static_cast<int64_t>((*next - now_s()) * 1000) + 1), Milliseconds(0), beat);
         const int signal = held_.take(limit);
-        if (signal > 0 && signal != SIGCHLD) asked(signal);
+        if (signal > 0 && signal != SIGCHLD) stop(signal, 0);
         follow();
         if (const auto how = local_.look()) {
             add_times();
@@ -86,9 +86,14 @@ private:
             // The node's ranks were running, but it joins again: it has ended them, has a new launcher, or has not read
             // its order.
             const int64_t of = more.is_object() ? more.value("generation", int64_t{0}) : 0;
-            if (running_.count(node) > 0 && of == supervisor_.generation()) return ended(node, loss_of(more));
+            const int signal = news.text.value("signal", 0);
+            if (running_.count(node) > 0 && of == supervisor_.generation()) {
+                if (signal != 0) drain(node, signal);  // the first report of it may have been lost
+                return ended(node, loss_of(more));
+            }
             if (running_.count(node) > 0 && started_in_ == agents_->meeting()) return;
             if (running_.count(node) > 0) lose(node, "its order to start was lost");
+            if (signal != 0) return drain(node, signal);
             log_.tell(supervisor_.generation(), "node", {{"node", node}, {"is", "here"}});
             if (checking_.count(node) > 0) return check(node);  // its order was lost with the previous rendezvous
             take(supervisor_.came(node, now_s()));
@@ -106,8 +111,18 @@ private:
             log_.tell(supervisor_.generation(), "check", {{"node", node}, {"problem", why}});
             take(supervisor_.checked(node, found, why, now_s()));
         } else if (event == "signal" && more.is_number_integer()) {
-            stop(more.get<int>());
+            drain(node, more.get<int>());
+        } else if (event == "stop" && more.is_number_integer()) {
+            stop(more.get<int>(), node);
         }
+    }
+
+    /// `node` is asked to leave. SIGINT and SIGHUP are a person's at a terminal, and stop the job.
+    void drain(int64_t node, int signal) {
+        if (!options_.policy.drains || node == 0 || (signal != SIGTERM && signal != SIGUSR1)) return stop(signal, node);
+        if (drains_.insert(selves_[node]).second)
+            log_.tell(supervisor_.generation(), "drain", {{"node", node}, {"signal", signal}});
+        take(supervisor_.drain(node, fmt::format("signal {}", signal), now_s()));
     }
 
     void fail_start(int64_t node, const Loss& loss) {
@@ -128,15 +143,26 @@ private:
         told_end();
     }
 
-    void asked(int signal) {
+    /// Asks the ranks of all nodes to save and stop. At a start, ranks of other nodes cannot know of a signal to one.
+    void stop_ranks(int signal) {
         if (local_.running()) local_.ranks()->asked(signal);
-        stop(signal);
+        if (agents_) agents_->order({{"do", "stop"}, {"signal", signal}});
     }
 
-    void stop(int signal) {
-        stopped_ = true;
-        log_.tell(supervisor_.generation(), "signal", {{"signal", signal}});
-        take(supervisor_.stop(stopped_code(signal), fmt::format("stopped by signal {}", signal), now_s()));
+    void stop(int signal, int64_t node) {
+        const bool again = std::exchange(stopped_, true);
+        Json line = {{"signal", signal}};
+        if (agents_) line["node"] = node;
+        log_.tell(supervisor_.generation(), "signal", line);
+        std::string why = fmt::format("stopped by signal {}", signal);
+        if (agents_) why += fmt::format(" on node {}{}", node, node == 0 ? ", which supervises the job" : "");
+        if (agents_ && !again) std::fprintf(stderr, "orrery: %s: the job ends on all nodes\n", why.c_str());
+        // Of several SIGINT only those to this launcher count, since a second one kills ranks.
+        if (!again)
+            stop_ranks(signal);
+        else if (node == 0 && local_.running())
+            local_.ranks()->asked(signal);
+        take(supervisor_.stop(stopped_code(signal), why, now_s()));
     }
 
     void follow() {
@@ -157,7 +183,7 @@ private:
 
     void ended(int64_t node, const Loss& how) {
         if (running_.erase(node) == 0) return;
-        stopped_ = stopped_ || how.cause == Cause::stopped;
+        stopped_ = stopped_ || (how.cause == Cause::stopped && !supervisor_.draining());
         supervisor_.step_done(how.step);  // steps may have finished since the progress was last read
         const GenerationTimes& times = local_.times();
         const Loss found = supervisor_.recorded(how);
@@ -186,6 +212,8 @@ private:
                     if (local_.running()) local_.ranks()->end(spec_.grace_ms);
                     if (agents_) agents_->order({{"do", "end"}});
                     break;
+                case Order::Kind::stop_ranks: stop_ranks(SIGTERM); break;
+                case Order::Kind::leave: leave(order); break;
                 case Order::Kind::say: std::fprintf(stderr, "orrery: %s\n", order.text.shown().c_str()); break;
                 case Order::Kind::finish: finish(order); break;
             }
@@ -194,13 +222,22 @@ private:
     /// Announces a restart before it is carried out, since the pause may be long.
     void tell_restart(double pause) {
         told_restarts_ = supervisor_.restarts();
-        const Message why = sentence_of(supervisor_.last_failure().value_or(Loss{}));
+        const Message why = sentence_of(supervisor_.restarted_by().value_or(Loss{}));
         const Message missing = supervisor_.missing();
         const Message when = !missing.empty() ? ", once it is complete (" + missing + ")"
                              : pause > 0.05   ? fmt::format(" in {:.0f} s", std::ceil(pause))
                                               : "";
         std::fprintf(stderr, "orrery: %s; the job starts again%s: restart %lld\n", why.shown().c_str(),
                      when.shown().c_str(), static_cast<long long>(told_restarts_));
+    }
+
+    void leave(const Order& order) {
+        checking_.erase(order.node);
+        log_.tell(order.generation, "drained", {{"node", order.node}, {"step", supervisor_.best_step()}});
+        std::fprintf(stderr, "orrery: node %lld %s; it leaves the job\n", static_cast<long long>(order.node),
+                     order.text.shown().c_str());
+        agents_->order({{"do", "leave"}, {"self", selves_[order.node]}, {"code", order.code}});
+        agents_->let_go(order.node);
     }
 
     /// Checks a node before a restart. At the first start no node is checked; `orrery preflight` is for that.
@@ -283,6 +320,7 @@ private:
     int64_t told_restarts_ = 0, started_in_ = 0;
     std::set<int64_t> checking_;
     std::map<int64_t, std::string> selves_;  ///< identity of each node's launcher
+    std::set<std::string> drains_;           ///< launchers that were asked to stop, by identity
     bool told_began_ = false, restarted_ = false, stopped_ = false, finished_ = false;
     int code_ = 0;
 };

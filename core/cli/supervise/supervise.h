@@ -13,7 +13,8 @@ namespace orrery {
 struct Supervision {
     Supervisor::Options policy;
     int64_t node = 0;
-    double disk_timeout_s = 0;  ///< a rank has failed if it waits for a disk for longer
+    bool drain_ends_job = false;  ///< if this node is asked to leave, the job ends on all nodes
+    double disk_timeout_s = 0;    ///< a rank has failed if it waits for a disk for longer
     /// Reserves the job's folder on node 0 before anything starts; throws Error if the folder cannot be used.
     std::function<void()> claim = {};
     /// Returns the folder for events.jsonl; called after `claim`. "": events are not written.

@@ -20,9 +20,9 @@ void watch(const Fd& poll, int operation, int fd, uint64_t number, uint32_t even
 
 }  // namespace
 
-Service::Service(const orrery::ServeOptions& options)
+Service::Service(const orrery::ServeOptions& options, const Ports& ports)
     : silence_(options.silence),
-      listener_(listen_on(options.host, options.port)),
+      listener_(listen_on(options.host, options.port, ports)),
       bell_(make_bell()),
       poll_(::epoll_create1(EPOLL_CLOEXEC)),
       port_(port_of(listener_.get())),

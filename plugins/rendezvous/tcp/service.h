@@ -12,7 +12,7 @@ namespace tcp {
 /// The sockets of a Membership, with one thread that carries out its actions.
 class Service final : public orrery::RendezvousService {
 public:
-    explicit Service(const orrery::ServeOptions& options);
+    Service(const orrery::ServeOptions& options, const Ports& ports);
     ~Service() override;
     int port() const override { return port_; }
     void fail(const orrery::Loss& why) override;

@@ -54,7 +54,10 @@ Fd::~Fd() {
     if (fd_ >= 0) ::close(fd_);
 }
 
-Fd listen_on(const std::string& host, int port) {
+namespace {
+
+/// A listener, or none with the reason in errno.
+Fd listener_at(const std::string& host, int port) {
     addrinfo hints{}, *list = nullptr;
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = AI_PASSIVE;
@@ -68,10 +71,26 @@ Fd listen_on(const std::string& host, int port) {
     // A long queue, in which ranks wait during a flood of unauthenticated connections.
     if (::bind(fd.get(), found->ai_addr, found->ai_addrlen) == 0 && ::listen(fd.get(), SOMAXCONN) == 0) return fd;
     const int reason = errno;
-    if (reason == EADDRINUSE)
-        throw Error("rendezvous: port " + service + " of " + host +
-                    " is in use by another process; choose another, or port 0 for any free one");
-    throw Error("rendezvous: cannot listen on " + place_text(host, port) + ": " + std::strerror(reason));
+    fd = Fd();
+    errno = reason;
+    return fd;
+}
+
+}  // namespace
+
+Fd listen_on(const std::string& host, int port, const Ports& free) {
+    const bool any_of_range = port == 0 && free.last > 0;
+    for (int one = any_of_range ? free.first : port; one <= (any_of_range ? free.last : port); ++one) {
+        if (Fd fd = listener_at(host, one)) return fd;
+        if (errno != EADDRINUSE)
+            throw Error("rendezvous: cannot listen on " + place_text(host, one) + ": " + std::strerror(errno));
+    }
+    if (any_of_range)
+        throw Error("rendezvous: all " + std::to_string(free.last - free.first + 1) + " ports of run.ports = \"" +
+                    std::to_string(free.first) + "-" + std::to_string(free.last) + "\" are in use on " + host +
+                    " by other processes; end those, or give a range that has a free port");
+    throw Error("rendezvous: port " + std::to_string(port) + " of " + host +
+                " is in use by another process; choose another, or port 0 for any free one");
 }
 
 int port_of(int socket) {

@@ -24,8 +24,13 @@ private:
     int fd_ = -1;
 };
 
-/// A non-blocking listener. Throws Error naming host and port when the port is in use or cannot be bound.
-Fd listen_on(const std::string& host, int port);
+/// The ports that may be listened at where port 0 asks for a free one; zeros: any.
+struct Ports {
+    int first = 0, last = 0;
+};
+/// A non-blocking listener. Throws Error naming host and port when the port is in use or cannot be bound, or when no
+/// port of the range is free.
+Fd listen_on(const std::string& host, int port, const Ports& free = {});
 int port_of(int socket);
 /// Accepts the next connection and sets `from` to its numeric address; without one, leaves `from` unchanged. The
 /// connection ends when sent bytes are not acknowledged for `silence`, as in try_connect.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <fstream>
 #include <mutex>
 #include <thread>
@@ -201,6 +202,8 @@ public:
           host_(config.text("host", "")),
           timeout_s_(config.integer("timeout_s", 0)),
           options_(P2pOptions::read(config, {.segment_bytes = segment_bytes})) {
+        const std::string ports = config.text("ports", "");  // run.ports, which core has checked
+        std::sscanf(ports.c_str(), "%d-%d", &ports_.first, &ports_.last);
         for (const char* key : {"interface", "host"}) config.of_host(key);
         if (!interface_.empty() && !host_.empty())
             throw Error(config.where("host"), "transport.gloo.host and transport.gloo.interface cannot both be set");
@@ -217,6 +220,7 @@ public:
         if (timeout_s_ > 0) timeout = std::chrono::seconds(timeout_s_);
         const std::string name = fresh_name(group, rendezvous);
         const auto networks = exchange(group, rendezvous, name + "/network", network_id(), timeout);
+        require_ports(group, std::count(networks.begin(), networks.end(), networks[static_cast<size_t>(group.me)]));
         if (!opened_.device) open(group, networks, rendezvous);
         P2pOptions options = options_;
         for (const std::string& network : networks)
@@ -241,12 +245,23 @@ private:
         return host_name();
     }
 
+    /// Throws Error if run.ports is too small for the `here` members on this host, with one port for the rendezvous.
+    void require_ports(const Group& group, int64_t here) const {
+        const int64_t needed = here * (group.size() - 1) + 1;
+        if (ports_.count() == 0 || ports_.count() >= needed) return;
+        throw Error("run.ports = \"" + ports_.text() + "\" has " + std::to_string(ports_.count()) +
+                    " ports, but transport gloo needs " + std::to_string(needed) + " of this host to connect " +
+                    group.name + ": " + std::to_string(group.size() - 1) + " for each of its " + std::to_string(here) +
+                    " members here, and one for the rendezvous\n  give a range of " + std::to_string(needed) +
+                    " ports or more");
+    }
+
     void open(const Group& group, const std::vector<std::string>& networks, Rendezvous& rendezvous) {
         std::string host = host_;
         bool elsewhere = false;
         for (const std::string& network : networks) elsewhere |= network != networks[static_cast<size_t>(group.me)];
         if (host.empty() && interface_.empty()) host = elsewhere ? reached_at(group, rendezvous) : "127.0.0.1";
-        opened_ = open_device(interface_, host);
+        opened_ = open_device(interface_, host, ports_);
         const std::string opened = opened_.device->str();
         if (elsewhere && (opened.find("addr=[127.") != std::string::npos || opened.find("[::1]") != std::string::npos))
             throw Error("transport gloo: members of " + group.name + " are on other hosts, which cannot reach '" +
@@ -258,6 +273,7 @@ private:
     const std::string interface_, host_;
     const int64_t timeout_s_;
     const P2pOptions options_;
+    Ports ports_;
     OpenDevice opened_;
 };
 

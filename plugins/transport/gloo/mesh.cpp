@@ -97,13 +97,45 @@ void LoopThread::may_interrupt(bool yes) const {
     if (id_ != 0) MarkedThreads::set(id_, yes ? SCHED_OTHER : SCHED_BATCH);
 }
 
-OpenDevice open_device(const std::string& interface, const std::string& host) {
+namespace {
+
+using TcpDevice = ::gloo::transport::tcp::Device;
+using TcpAttributes = ::gloo::transport::tcp::attr;
+
+/// Gloo lets each pair listen at a port of the system's choice, until its peer has connected. A pair takes the port
+/// from its device's attributes, so this device replaces them before each pair.
+class RangedDevice : public TcpDevice {
+public:
+    RangedDevice(const TcpAttributes& opened, const Ports& ports) : TcpDevice(opened), ports(ports) {}
+
+    /// The next pair listens at `port`.
+    void listen_at(int port) {
+        TcpAttributes next = attr_;
+        const auto network = htons(static_cast<uint16_t>(port));
+        if (next.ai_addr.ss_family == AF_INET6)
+            reinterpret_cast<sockaddr_in6&>(next.ai_addr).sin6_port = network;
+        else
+            reinterpret_cast<sockaddr_in&>(next.ai_addr).sin_port = network;
+        std::destroy_at(&attr_);  // a const member
+        std::construct_at(const_cast<TcpAttributes*>(&attr_), next);
+    }
+
+    const Ports ports;
+};
+
+}  // namespace
+
+OpenDevice open_device(const std::string& interface, const std::string& host, const Ports& ports) {
     ::gloo::transport::tcp::attr attr;
     attr.iface = interface;
     if (interface.empty()) attr.hostname = own_address(host);
     try {
         const MarkedThreads marked;
-        auto device = ::gloo::transport::tcp::CreateDevice(attr);
+        std::shared_ptr<::gloo::transport::Device> device;
+        if (ports.count() > 0)
+            device = std::make_shared<RangedDevice>(::gloo::transport::tcp::CreateDeviceAttr(attr), ports);
+        else
+            device = ::gloo::transport::tcp::CreateDevice(attr);
         return {std::move(device), LoopThread(marked.made())};
     } catch (const std::exception& error) {
         throw Error("transport gloo: cannot open " + (host.empty() ? "interface '" + interface : "host '" + host) +
@@ -124,9 +156,15 @@ public:
         transportContext_ = device->createContext(rank, size);
         transportContext_->setTimeout(timeout);
         device_ = std::move(device);
-        for (int peer = 0; peer < size; ++peer)
-            if (peer != rank) transportContext_->createPair(peer);
+        auto* const ranged = dynamic_cast<RangedDevice*>(device_.get());
+        for (int peer = 0, port = ranged ? ranged->ports.first : 0; peer < size; ++peer)
+            if (peer != rank) ranged ? listen(*ranged, peer, port) : void(transportContext_->createPair(peer));
     }
+
+    /// No port from `port` on is free for another pair.
+    struct NoPort {
+        int pairs;  ///< number of pairs that have got one
+    };
 
     /// The addresses for each other member to connect to, concatenated, all of the same length.
     std::string addresses() {
@@ -145,7 +183,47 @@ public:
         const auto at = static_cast<std::ptrdiff_t>(bytes * static_cast<size_t>(rank > peer ? rank - 1 : rank));
         return {told.begin() + at, told.begin() + at + static_cast<std::ptrdiff_t>(bytes)};
     }
+
+private:
+    /// Makes the pair for `peer`, which listens at the first free port from `port` on; then `port` is the next one.
+    void listen(RangedDevice& device, int peer, int& port) {
+        for (; port <= device.ports.last; ++port) {
+            device.listen_at(port);
+            try {
+                transportContext_->createPair(peer);
+                ++port;
+                return;
+            } catch (const ::gloo::IoException&) {  // it is in use
+            }
+        }
+        throw NoPort{peer - (peer > rank)};
+    }
 };
+
+/// Makes the mesh. While too few ports are free, gives up those that it has, since other ranks may wait for them, and
+/// tries again until the deadline.
+std::shared_ptr<Mesh> listening(const Group& group, const std::shared_ptr<::gloo::transport::Device>& device,
+                                Milliseconds timeout) {
+    const auto deadline = Clock::now() + timeout;
+    for (int wait_ms = 10 + 7 * group.me;; wait_ms = std::min(2 * wait_ms, 500)) {
+        try {
+            return std::make_shared<Mesh>(group, device, timeout);
+        } catch (const Mesh::NoPort& found) {
+            if (Clock::now() + Milliseconds(wait_ms) < deadline) {
+                std::this_thread::sleep_for(Milliseconds(wait_ms));
+                continue;
+            }
+            const Ports& ports = dynamic_cast<const RangedDevice&>(*device).ports;
+            throw Error("transport gloo: rank " + std::to_string(group.ranks[static_cast<size_t>(group.me)]) + " of " +
+                            group.name + " needs " + std::to_string(group.size() - 1) +
+                            " ports at the same time, one for each other member, but of the " +
+                            std::to_string(ports.count()) + " of run.ports = \"" + ports.text() + "\" it found only " +
+                            std::to_string(found.pairs) + " free within " + std::to_string(timeout.count()) +
+                            " ms\n  end other processes that listen at them, or give a larger range",
+                        Fault::failed);
+        }
+    }
+}
 
 /// Ends the wait for a pair that does not connect: at the deadline, or when a rank of the job is lost.
 class ConnectWatch {
@@ -205,6 +283,13 @@ bool begins(Mesh& mesh, int peer, const std::vector<char>& address) {
     return order > 0 || (order == 0 && a.sin_port > b.sin_port);
 }
 
+/// The ports that a firewall must let through.
+std::string ports_text(const ::gloo::transport::Device& device) {
+    const auto* const ranged = dynamic_cast<const RangedDevice*>(&device);
+    return ranged ? "the ports " + ranged->ports.text() + " (run.ports)"
+                  : "all ports (or those of a range, set in run.ports)";
+}
+
 /// Formats an address of Gloo's: "[10.0.0.2]:4242".
 std::string address_text(const std::vector<char>& bytes) {
     const sockaddr_storage address = ::gloo::transport::tcp::Address(bytes).getSockaddr();
@@ -223,7 +308,7 @@ Connected connect(const Group& group, Rendezvous& rendezvous, std::shared_ptr<::
     // Gloo writes with writev: SIGPIPE of a dead peer would end this process before it can report the error.
     struct sigaction pipe {};
     if (::sigaction(SIGPIPE, nullptr, &pipe) == 0 && pipe.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
-    const auto mesh = std::make_shared<Mesh>(group, device, timeout);
+    const auto mesh = listening(group, device, timeout);
     const std::vector<std::string> told =
         exchange(group, rendezvous, name + "/gloo", host_name() + "\n" + mesh->addresses(), timeout);
     Connected made{mesh, std::vector<std::string>(told.size(), "this rank")};
@@ -258,7 +343,7 @@ Connected connect(const Group& group, Rendezvous& rendezvous, std::shared_ptr<::
                         (watch.over() ? "no answer within " + std::to_string(timeout.count()) +
                                             " ms (raise it by run.timeout_s or transport.gloo.timeout_s)"
                                       : how) +
-                        "; open all ports between both hosts, in both directions",
+                        "; open " + ports_text(*device) + " between both hosts, in both directions",
                     Fault::peer);
     }
     return made;

@@ -30,14 +30,21 @@ private:
     int id_ = 0;
 };
 
+/// The ports at which pairs may listen (run.ports); zeros: any.
+struct Ports {
+    int first = 0, last = 0;
+    int count() const { return last == 0 ? 0 : last - first + 1; }
+    std::string text() const { return std::to_string(first) + "-" + std::to_string(last); }
+};
+
 struct OpenDevice {
     std::shared_ptr<::gloo::transport::Device> device;
     LoopThread loop;
 };
 
 /// Opens a TCP device on an interface ("veth0") or on an address or host name; exactly one of the two is not empty.
-/// Throws Error, also when the name does not resolve to an address of this host.
-OpenDevice open_device(const std::string& interface, const std::string& host);
+/// Throws Error, also when the name does not resolve to an address of this host. `ports`: where its pairs may listen.
+OpenDevice open_device(const std::string& interface, const std::string& host, const Ports& ports);
 
 struct Connected {
     std::shared_ptr<::gloo::Context> mesh;
@@ -47,7 +54,8 @@ struct Connected {
 std::string host_name();
 
 /// Connects all members with each other through addresses exchanged over the rendezvous, within `timeout` after all
-/// have come. Throws Fault::peer, naming both ends of the first pair that does not connect, or the rank that is lost.
+/// have come. Throws Fault::peer, naming both ends of the first pair that does not connect, or the rank that is lost,
+/// and Fault::failed if other processes use the device's ports for that long.
 Connected connect(const Group& group, Rendezvous& rendezvous, std::shared_ptr<::gloo::transport::Device> device,
                   const std::string& name, std::chrono::milliseconds timeout);
 

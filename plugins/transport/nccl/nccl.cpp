@@ -35,7 +35,9 @@ std::string name_of_gpu(int device) {
 class NcclTransport : public Transport {
 public:
     explicit NcclTransport(Config& config)
-        : timeout_s_(config.integer("timeout_s", 0)), deterministic_(config.flag("deterministic", true)) {
+        : timeout_s_(config.integer("timeout_s", 0)),
+          deterministic_(config.flag("deterministic", true)),
+          ports_(config.text("ports", "")) {
         if (timeout_s_ < 0)
             throw Error(config.where("timeout_s"), "transport.nccl.timeout_s is below 0, expected 0 or more");
         prepare_environment(deterministic_, config.where("deterministic"));
@@ -63,6 +65,7 @@ public:
                     throw Error("transport nccl: ranks " + std::to_string(group.ranks[j]) + " and " +
                                 std::to_string(group.ranks[i]) + " of axis " + group.axis + " share GPU " + gpus[i] +
                                 "; NCCL needs a GPU for each rank\n  start as many ranks on a host as it has GPUs");
+        refuse_ports(group, gpus);
         ncclUniqueId id{};
         if (group.me == 0) require(ncclGetUniqueId(&id), "creating an NCCL id");
         const auto ids = exchange(group, rendezvous, name + "/id", to_hex(&id, sizeof id), timeout);
@@ -71,8 +74,20 @@ public:
     }
 
 private:
+    /// NCCL listens at ports of the system's choice, and has no setting for a range.
+    void refuse_ports(const Group& group, const std::vector<std::string>& gpus) const {
+        const auto host = [](const std::string& gpu) { return gpu.substr(0, gpu.find('/')); };
+        for (size_t i = 1; i < gpus.size(); ++i)
+            if (!ports_.empty() && host(gpus[i]) != host(gpus[0]))
+                throw Error(
+                    "transport nccl: run.ports = \"" + ports_ + "\" cannot be honoured: NCCL has no range of ports, " +
+                    "and axis " + group.axis + " has members on " + host(gpus[0]) + " and " + host(gpus[i]) +
+                    "\n  open all ports between the hosts and remove run.ports, or use gloo or ucx for this axis");
+    }
+
     const int64_t timeout_s_;
     const bool deterministic_;
+    const std::string ports_;
 };
 
 void add(Registry& registry) {

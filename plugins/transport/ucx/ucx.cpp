@@ -1,11 +1,17 @@
 // Processes on any hosts, over whatever UCX finds between them: shared memory, TCP, RDMA. UCX moves tagged messages;
 // the collectives are p2p.h's.
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <ucs/config/global_opts.h>
 #include <ucs/debug/debug.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <thread>
 
 #include "orrery/plugin.h"
 #include "worker.h"
@@ -69,6 +75,10 @@ public:
           timeout_s_(config.integer("timeout_s", 0)),
           slots_(config.integer("slots", 0)) {
         config.of_host("devices");
+        const std::string ports = config.text("ports", "");  // run.ports, which core has checked
+        std::sscanf(ports.c_str(), "%d-%d", &first_port_, &last_port_);
+        // ucp_config_modify does not reach this setting either.
+        if (last_port_ > 0) ::setenv("UCX_TCP_PORT_RANGE", ports.c_str(), 1);
         if (slots_ < 0 || slots_ > 64)
             throw Error(config.where("slots"),
                         "transport.ucx.slots is " + std::to_string(slots_) + "; expected 0 (rendezvous) to 64");
@@ -101,6 +111,8 @@ public:
                             "is unknown; set transport.ucx.devices");
             return reached;
         });
+        if (!local || reach.over_tcp(true))
+            require_port(group, std::count(hosts.begin(), hosts.end(), hosts[static_cast<size_t>(group.me)]), timeout);
         auto made =
             std::make_unique<UcxCommunicator>(group, rendezvous, options, reach, static_cast<int>(slots_), timeout);
         const std::string here = Place::here(reached, made->worker().address()).text();
@@ -115,6 +127,38 @@ public:
     }
 
 private:
+    /// Whether a socket can be bound to the port, as UCX binds: without SO_REUSEADDR, so that a connection that ended
+    /// less than a minute ago still counts.
+    static bool is_free(int port) {
+        const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        sockaddr_in any{
+            .sin_family = AF_INET, .sin_port = htons(static_cast<uint16_t>(port)), .sin_addr = {}, .sin_zero = {}};
+        const bool free = fd >= 0 && ::bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0;
+        if (fd >= 0) ::close(fd);
+        return free;
+    }
+
+    /// Waits for a free port for each of the `here` members on this host: a worker of UCX that finds none tries for
+    /// ever.
+    void require_port(const Group& group, int64_t here, Milliseconds timeout) const {
+        if (last_port_ == 0) return;
+        const auto deadline = std::chrono::steady_clock::now() + timeout;
+        for (;; std::this_thread::sleep_for(Milliseconds(100))) {
+            int64_t free = 0;
+            for (int port = first_port_; port <= last_port_ && free < here; ++port) free += is_free(port);
+            if (free == here) return;
+            if (std::chrono::steady_clock::now() < deadline) continue;
+            throw Error("transport ucx: " + group.name + " needs " + std::to_string(here) +
+                            " ports of this host, one for each member, but of the " +
+                            std::to_string(last_port_ - first_port_ + 1) + " of run.ports = \"" +
+                            std::to_string(first_port_) + "-" + std::to_string(last_port_) + "\" " +
+                            std::to_string(free) +
+                            " are free (one is in use for a minute after its connection has ended)\n  end other "
+                            "processes that listen at them, or give a larger range",
+                        Fault::failed);
+        }
+    }
+
     /// The address by which this rank reaches the rendezvous, which it has published there; "" when it has none, as
     /// among threads.
     static std::string reached_at(const Group& group, Rendezvous& rendezvous) {
@@ -125,6 +169,7 @@ private:
     const P2pOptions options_;
     const Reach reach_;
     const int64_t timeout_s_, slots_;
+    int first_port_ = 0, last_port_ = 0;
 };
 
 void add(Registry& registry) {
