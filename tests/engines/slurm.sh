@@ -82,15 +82,16 @@ undisturbed() {
 }
 # finishes KIND NAME RESTARTS WHAT: it ends well, after at least so many turns, with the results of one undisturbed.
 finishes() {
-    local kind=$1 name=$2 least=$3 what=$4 begin=$SECONDS turns
+    local kind=$1 name=$2 least=$3 what=$4 begin=$SECONDS turns seconds
     over "$name"
     turns=$(field Restarts)
     [ "$turns" -ge "$least" ] ||
         { tail -20 "$name.log"; fail "$name: $turns restarts by Slurm, expected $least or more"; }
-    echo "| $what | $kind | $turns | $((SECONDS - begin)) s | the same bits |" | tee -a rows.txt
+    seconds=$((SECONDS - begin))
     undisturbed "$kind"
     results "$name" | cmp - "plain-$kind-$steps.txt" ||
         { tail -20 "$name.log"; fail "$name: other results than of an undisturbed job"; }
+    echo "| $what | $kind | $turns | $seconds s | the same bits |" | tee -a rows.txt
 }
 trains() { wait_for steps_done "$1" "${2:-15}" || { tail "$1.log"; ctl squeue; fail "$1: does not train"; }; }
 all_idle() { [ "$(ctl sinfo -h -N -p low -t idle -o %N | wc -l)" -eq 4 ]; }
