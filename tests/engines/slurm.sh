@@ -118,7 +118,7 @@ repair() {
 job_of() {
     case $1 in
     ranks) submit "$2" 2 2 "$3" "" ;;
-    agents) submit "$2" 3 1 "--no-kill $3" --no-kill --nodes 2 --restarts 5 ;;
+    agents) submit "$2" 3 1 "--no-kill $3" --no-kill --nodes 2 --restarts 5 --wait-node 60 ;;
     esac
 }
 # disturbed KIND HOW RESTARTS WHAT
