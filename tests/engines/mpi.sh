@@ -67,16 +67,18 @@ for kind in openmpi mpich; do
         { tail -20 $kind-spare.log; fail "$kind: agents and a spare"; }
     ends_like $kind spare 4
     # A folder that the hosts do not share: /tmp is each host's own.
-    started $kind 2 $(tiny $kind-apart 2 --set run.folder=/tmp/run --set run.join_timeout_s=3) > $kind-apart.log 2>&1 &&
-        fail "$kind: a folder of each host"
+    started $kind 2 $(tiny $kind-apart 2 --set run.folder=/tmp/run --set run.join_timeout_s=3) \
+        > $kind-apart.log 2>&1 && fail "$kind: a folder of each host"
     grep -q "did not ask for the address of task 0 within 3 s" $kind-apart.log &&
         grep -q "did not write its address within 3 s" $kind-apart.log &&
         grep -q "or set MASTER_ADDR and ORRERY_TOKEN for all of them, as mpirun" $kind-apart.log ||
         { cat $kind-apart.log; fail "$kind: no word on the folder"; }
     echo "$kind, a folder that is not shared: each host says so"
     # One task starts both ranks.
-    started $kind 1 $(tiny $kind-alone 2) > $kind-alone.log 2>&1 || { tail -20 $kind-alone.log; fail "$kind: one task"; }
-    grep -q "started one task, and mesh dp=2 has 2 ranks: they start on this host" $kind-alone.log || fail "$kind: no note"
+    started $kind 1 $(tiny $kind-alone 2) > $kind-alone.log 2>&1 ||
+        { tail -20 $kind-alone.log; fail "$kind: one task"; }
+    grep -q "started one task, and mesh dp=2 has 2 ranks: they start on this host" $kind-alone.log ||
+        fail "$kind: no note"
     ends_like $kind alone 2
 done
 [ $found -gt 0 ] || exit 77

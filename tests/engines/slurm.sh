@@ -22,8 +22,11 @@ tiny() {
         --set script.heads=3 --set script.warmup=5 --set run.threads_per_rank=1 --set run.timeout_s=60
 }
 # What a run has come to, without its times: every loss and every evaluation.
-results() { losses "$1"; grep eval_loss "$1/metrics.jsonl" | sed -E 's/.*"step":([0-9]+),.*"eval_loss":([^,}]+).*/\1 eval \2/'; }
-# submit NAME NODES TASKS SBATCH SRUN FLAGS...: a batch script of NODES nodes with TASKS tasks on each; $job is its number.
+results() {
+    losses "$1"
+    grep eval_loss "$1/metrics.jsonl" | sed -E 's/.*"step":([0-9]+),.*"eval_loss":([^,}]+).*/\1 eval \2/'
+}
+# submit NAME NODES TASKS SBATCH SRUN FLAGS...: a batch script of NODES nodes, TASKS tasks on each. $job: its number.
 submit() {
     local name=$1 nodes=$2 tasks=$3 sbatch=$4 srun=$5
     shift 5
@@ -53,7 +56,8 @@ ended() {
     esac
     case $state in
     PENDING)
-        [ -n "${by_itself:-}" ] || [ "$(field Reason)" != BeginTime ] || ctl scontrol update JobId="$job" StartTime=now
+        [ -n "${by_itself:-}" ] || [ "$(field Reason)" != BeginTime ] ||
+            ctl scontrol update JobId="$job" StartTime=now
         return 1 ;;
     RUNNING | COMPLETING | CONFIGURING | REQUEUED | SUSPENDED | PREEMPTED) return 1 ;;
     esac
@@ -62,10 +66,11 @@ ended() {
 over() {
     local begin=$SECONDS
     while ! ended; do
-        [ $((SECONDS - begin)) -lt 400 ] || { tail -20 "$1.log"; ctl squeue; fail "$1: not over after 400 s"; }
+        [ $((SECONDS - begin)) -lt 900 ] || { tail -20 "$1.log"; ctl squeue; fail "$1: not over after 900 s"; }
         sleep 1
     done
-    [ "$(field JobState)" = COMPLETED ] || { tail -30 "$1.log"; ctl scontrol show job "$job"; fail "$1: not completed"; }
+    [ "$(field JobState)" = COMPLETED ] ||
+        { tail -30 "$1.log"; ctl scontrol show job "$job"; fail "$1: not completed"; }
 }
 # undisturbed KIND: makes the results of a job of that kind which nothing disturbs, once for each number of steps.
 undisturbed() {
@@ -75,20 +80,21 @@ undisturbed() {
     over "$name"
     results "$name" > "$name.txt"
 }
-# finishes KIND NAME RESTARTS WHAT: the job ends well, after at least so many turns, with the results of an undisturbed run.
+# finishes KIND NAME RESTARTS WHAT: it ends well, after at least so many turns, with the results of one undisturbed.
 finishes() {
-    local kind=$1 name=$2 least=$3 what=$4 begin=$SECONDS turns
+    local kind=$1 name=$2 least=$3 what=$4 begin=$SECONDS turns seconds
     over "$name"
     turns=$(field Restarts)
-    [ "$turns" -ge "$least" ] || { tail -20 "$name.log"; fail "$name: $turns restarts by Slurm, expected $least or more"; }
-    echo "| $what | $kind | $turns | $((SECONDS - begin)) s | the same bits |" | tee -a rows.txt
+    [ "$turns" -ge "$least" ] ||
+        { tail -20 "$name.log"; fail "$name: $turns restarts by Slurm, expected $least or more"; }
+    seconds=$((SECONDS - begin))
     undisturbed "$kind"
     results "$name" | cmp - "plain-$kind-$steps.txt" ||
         { tail -20 "$name.log"; fail "$name: other results than of an undisturbed job"; }
+    echo "| $what | $kind | $turns | $seconds s | the same bits |" | tee -a rows.txt
 }
 trains() { wait_for steps_done "$1" "${2:-15}" || { tail "$1.log"; ctl squeue; fail "$1: does not train"; }; }
-cluster_again() { wait_for sh -c "[ \"\$(bash '$cluster' on '$work' ctl sinfo -h -N -p low -t idle -o %N | wc -l)\" -eq 4 ]" ||
-    { ctl sinfo; fail "a node does not come back"; }; }
+all_idle() { [ "$(ctl sinfo -h -N -p low -t idle -o %N | wc -l)" -eq 4 ]; }
 
 # disturbed KIND WHAT: the job NAME trains meanwhile.
 disturb() {
@@ -104,15 +110,15 @@ repair() {
     slurmd) bash "$cluster" slurmd "$work" n2 ;;
     link) bash "$cluster" link "$work" n2 up ;;
     esac
-    cluster_again
+    wait_for all_idle || { ctl sinfo; fail "a node does not come back"; }
 }
 
-# job_of KIND NAME SBATCH: tasks that are ranks, two on each of two nodes; or one task on each of three, of which two are
-# agents that start two ranks each, and the third is a spare.
+# job_of KIND NAME SBATCH: tasks that are ranks, two on each of two nodes; or one task on each of three, of which two
+# are agents that start two ranks each, and the third is a spare.
 job_of() {
     case $1 in
     ranks) submit "$2" 2 2 "$3" "" ;;
-    agents) submit "$2" 3 1 "--no-kill $3" --no-kill --nodes 2 --restarts 5 ;;
+    agents) submit "$2" 3 1 "--no-kill $3" --no-kill --nodes 2 --restarts 5 --wait-node 60 ;;
     esac
 }
 # disturbed KIND HOW RESTARTS WHAT
@@ -154,12 +160,14 @@ interactive() {
     done
 }
 refusals() {
-    limit=60 ctl salloc --quiet --nodes=1 : --nodes=1 srun --quiet --het-group=0,1 $(tiny het 2 20) > het.log 2>&1
+    ctl salloc --quiet --nodes=1 : --nodes=1 srun --quiet --het-group=0,1 $(tiny het 2 20) > het.log 2>&1
     grep -q "SLURM_HET_SIZE=2" het.log || { cat het.log; fail "a heterogeneous job"; }
     ctl srun --quiet --nodes=1 --ntasks=2 $(tiny wrong 4 20) > wrong.log 2>&1
-    grep -q "mesh dp=4 has 4 ranks, but slurm started 2" wrong.log || { cat wrong.log; fail "two tasks for four ranks"; }
+    grep -q "mesh dp=4 has 4 ranks, but slurm started 2" wrong.log ||
+        { cat wrong.log; fail "two tasks for four ranks"; }
     ctl srun --quiet --nodes=1 --ntasks=2 $(tiny wrong 2 20) --restarts 3 > wrong.log 2>&1
-    grep -q -e "--restarts 3: slurm started 2 tasks, 2 of them on this host" wrong.log || { cat wrong.log; fail "--restarts"; }
+    grep -q -e "--restarts 3: slurm started 2 tasks, 2 of them on this host" wrong.log ||
+        { cat wrong.log; fail "--restarts"; }
     echo "refused: a heterogeneous job, two tasks for four ranks, --restarts of two tasks on a node"
 }
 
@@ -178,6 +186,10 @@ for part in "${@:-refusals interactive requeue preempt slurmd link limit by_itse
     done
 done
 if [ -n "${table:-}" ]; then
-    { echo "| what | tasks are | restarts by Slurm | from there to its end | results |"; echo "|---|---|---|---|---|"; cat rows.txt; } > "$table"
+    {
+        echo "| what | tasks are | restarts by Slurm | from there to its end | results |"
+        echo "|---|---|---|---|---|"
+        cat rows.txt
+    } > "$table"
 fi
 echo "1 passed, 0 failed"

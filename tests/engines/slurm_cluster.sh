@@ -26,7 +26,7 @@ cluster=$shared/cluster
 space() { echo "orrery-$(cat "$cluster/number")-$1"; }
 nodes() { seq -f 'n%.0f' "$(cat "$cluster/nodes")"; }
 
-# inside HOST COMMAND...: in the host's namespaces. `ip netns exec` would hide /sys/fs/cgroup, without which slurmd ends.
+# inside HOST COMMAND...: in the host's namespaces. `ip netns exec` would hide /sys/fs/cgroup, which slurmd needs.
 inside() {
     local host=$1
     shift
@@ -109,7 +109,8 @@ CONF
 need() {
     local program
     for program in "$@"; do
-        command -v "$program" > /dev/null || { echo "$name: $program is not installed: scripts/setup --engines"; exit 77; }
+        command -v "$program" > /dev/null ||
+            { echo "$name: $program is not installed: scripts/setup --engines"; exit 77; }
     done
 }
 

@@ -214,10 +214,6 @@ TEST_CASE("srun's ranks meet on the step's first host and know how many share th
     CHECK(first_host("n[003-005,9],login") == "n003");
     CHECK(first_host("gpu-a,gpu-b") == "gpu-a");
     CHECK(first_host("r[1-2]n[7,9]x") == "r1n7x");
-    const Variables bad(Map{{"SLURM_STEP_NODELIST", "n[3-"}});
-    CHECK_THROWS_WITH(job_from_environment(), Contains("SLURM_STEP_NODELIST=n[3- is not a list of hosts"));
-    const Variables several(Map{{"SLURM_HET_SIZE", "2"}});
-    CHECK_THROWS_WITH(job_from_environment(), Contains("SLURM_HET_SIZE=2") && Contains("one component"));
     const auto tasks_on = [](const std::string& list, const std::string& node) {
         const Variables set(Map{{"SLURM_STEP_TASKS_PER_NODE", list}, {"SLURM_NODEID", node}});
         return job_from_environment().local_ranks;
@@ -226,6 +222,10 @@ TEST_CASE("srun's ranks meet on the step's first host and know how many share th
     CHECK(tasks_on("4(x2),3", "2") == 3);
     CHECK(tasks_on("4(x2),3", "3") == 1);  // a guess
     CHECK(tasks_on("", "0") == 1);
+    const Variables bad(Map{{"SLURM_STEP_NODELIST", "n[3-"}});
+    CHECK_THROWS_WITH(job_from_environment(), Contains("SLURM_STEP_NODELIST=n[3- is not a list of hosts"));
+    const Variables several(Map{{"SLURM_HET_SIZE", "2"}});
+    CHECK_THROWS_WITH(job_from_environment(), Contains("SLURM_HET_SIZE=2") && Contains("one component"));
 }
 
 TEST_CASE("mpirun's ranks take their places from Open MPI's variables") {
