@@ -318,12 +318,17 @@ def check_mistakes():
         if job.cluster.started != 2:
             fail(job.jobset.report())
         row("mistake: no token in the pods: exit code 2, asks for ORRERY_TOKEN_FILE")
+    small = {"nodes": 1, "submit": {"shared_memory": "1Mi"}}
     if os.path.exists(f"{os.path.dirname(orrery)}/plugins/liborrery_transport_ucx.so"):
-        with Played("shm", "--set", "run.transport=ucx", submit={"shared_memory": "1Mi"}) as job:
-            job.jobset.wait(lambda: len(job.jobset.ended) >= 2)
+        with Played("small-ucx", "--set", "run.transport=ucx", **small) as job:
+            job.jobset.wait(lambda: job.jobset.ended)
             job.jobset.fail()
-            job.failed("/dev/shm")
-            row("mistake: a pod without space in /dev/shm: " + said(job, "/dev/shm"))
+            job.failed("/dev/shm has", "transports = \"tcp\"")
+            row("mistake: a /dev/shm of 1 MiB, for ucx: " + said(job, "/dev/shm has"))
+    short = ("--set", "train.steps=40")
+    with Played("small-shm", "--set", "run.transport=shm", *short, **small) as job:
+        job.complete(alone(2, *short))
+        row("a /dev/shm of 1 MiB, for shm, which needs none: bit for bit")
     empty = os.environ | {"PATH": f"{folder}/none"}
     end = submitted(config=configuration(2, 2, SUBMIT), expected=2, env=empty)
     if "kubectl" not in end.stderr or "--print" not in end.stderr:

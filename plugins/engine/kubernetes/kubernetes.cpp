@@ -104,5 +104,5 @@ void add(Registry& registry) {
 }  // namespace
 }  // namespace orrery::kubernetes
 
-ORRERY_FACTS("variables=ORRERY_KUBERNETES programs=kubectl elsewhere");
+ORRERY_FACTS("variables=ORRERY_KUBERNETES programs=kubectl remote");
 ORRERY_PLUGIN("engine.kubernetes", "0.1", orrery::kubernetes::add);
