@@ -51,6 +51,7 @@ Place address_of(const ScriptCommand& command) {
 }
 
 std::string token_of(const ScriptCommand& command) {
+    if (!command.token.empty()) return command.token;
     if (const auto shared = user_token()) return *shared;
     if (command.nodes > 1)
         throw Error(

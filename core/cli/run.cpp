@@ -20,6 +20,7 @@
 #include "cli/launchers.h"
 #include "cli/output/output.h"
 #include "cli/ranks.h"
+#include "cli/role.h"
 #include "cli/run_record/changed_settings.h"
 #include "cli/run_record/kept.h"
 #include "cli/run_record/run_record.h"
@@ -342,7 +343,8 @@ void refuse_other_ranks(ScriptRunner& script) {
     const Settings& settings = script.settings;
     if (job.ranks != settings.mesh.ranks())
         throw Error(script.config().table("mesh").origin(),
-                    fmt::format("mesh {} has {} ranks, but {} started {}\n  start as many ranks, or change [mesh]",
+                    fmt::format("mesh {} has {} ranks, but {} started {}\n  start as many tasks as ranks, or one on "
+                                "each node; or change [mesh]",
                                 settings.mesh.text(), settings.mesh.ranks(),
                                 job.launcher.empty() ? "this command" : job.launcher, job.ranks));
     if (settings.ranks > 0 && job.assigned && job.counted && job.local_ranks != settings.ranks)
@@ -497,24 +499,51 @@ int launch_ranks(const ScriptCommand& command, const RankCommand& work, const Jo
     return run_alone(work, job, sessions);
 }
 
-}  // namespace
-
-int run_on_ranks(const ScriptCommand& command, const RankCommand& work) {
-    const Job job = job_from_environment([&] { return launchers_of([&] { return config_of(command); }); });
-    SignalTaker signals(job.ranks > 1 ? fmt::format("[rank {}] ", job.rank) : "");
-    if (command.script_help) return show_options(command, job);
-    if (!job.assigned || job.rank == 0) show_output(job.assigned ? job.rank : -1, Shown::plain);
+int run_launcher(const ScriptCommand& command, const RankCommand& work, const Job& job, SignalTaker& signals) {
+    show_output(-1, Shown::plain);
     check_nodes(command);
-    if (job.assigned) {
-        if (!job.ours) refuse_launch_flags(command, job);
-        return run_rank(work, job);
-    }
     if (command.nodes == 1) return launch_ranks(command, work, job, signals);
     try {
         return launch_ranks(command, work, job, signals);
     } catch (const std::exception& error) {
         return end_launcher(command, explain(error), fault_of(error));
     }
+}
+
+/// Runs a task that another launcher started, as a rank or as the launcher of its node's ranks.
+int run_task(const ScriptCommand& command, const RankCommand& work, Job job, const LaunchedTask& task,
+             SignalTaker& signals) {
+    const auto settings = settings_of(command);
+    const TaskRole role = checked_role(command, job, task, settings);
+    Job own;
+    own.nonce = job.nonce;
+    if (role.kind == TaskRole::alone) {
+        std::fprintf(stderr, "orrery: %s started one task, and mesh %s has %lld ranks: they start on this host\n",
+                     job.launcher.c_str(), settings->mesh.text().c_str(),
+                     static_cast<long long>(settings->mesh.ranks()));
+        return run_launcher(command, work, own, signals);
+    }
+    std::optional<MeetingFolder> folder;
+    if (settings) folder = {settings->folder.empty() ? "runs" : settings->folder, settings->join_timeout};
+    if (job.ranks > 1 || role.kind == TaskRole::rank) settle_meeting(job, task, folder);
+    if (role.kind == TaskRole::rank) return run_rank(work, job);
+    return run_launcher(agent_of(command, role, job), work, own, signals);
+}
+
+}  // namespace
+
+int run_on_ranks(const ScriptCommand& command, const RankCommand& work) {
+    const auto ours = job_from_orrery();
+    const auto task =
+        ours ? std::nullopt : launched_task([&] { return launchers_of([&] { return config_of(command); }); });
+    Job job = ours ? *ours : task ? job_of(*task) : Job{};
+    if (job.nonce.empty()) job.nonce = make_nonce();
+    SignalTaker signals(job.ranks > 1 ? fmt::format("[rank {}] ", job.rank) : "");
+    if (command.script_help) return show_options(command, job);
+    if (job.assigned && job.rank == 0) show_output(0, Shown::plain);
+    if (ours) return run_rank(work, job);
+    if (task) return run_task(command, work, std::move(job), *task, signals);
+    return run_launcher(command, work, job, signals);
 }
 
 int run_command(const ScriptCommand& command) {

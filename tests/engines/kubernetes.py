@@ -283,7 +283,8 @@ def check_by_hand():
     index, address = "$(JOB_COMPLETION_INDEX)", "by-hand-node-0-0.by-hand"
     pytorch = {"MASTER_ADDR": address, "MASTER_PORT": "23456", "WORLD_SIZE": "2", "RANK": index}
     counts = {"PET_NNODES": "2", "PET_NODE_RANK": index, "PET_NPROC_PER_NODE": "1"}
-    places = {"PyTorchJob": pytorch, "PyTorchJob with PET_*": pytorch | counts | {"PET_MASTER_ADDR": address},
+    local = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    places = {"PyTorchJob of older versions": pytorch | local, "PyTorchJob with PET_*": pytorch | counts | {"PET_MASTER_ADDR": address},
               "TrainJob for torch": counts | {"PET_MASTER_ADDR": address, "PET_MASTER_PORT": "29400"}}
     for number, (name, variables) in enumerate(places.items()):
         def edit(documents):

@@ -55,7 +55,9 @@ NodeCheck check_by_run(std::vector<std::string> arguments, double seconds) {
 }
 
 NodeCheck check_node(const ScriptCommand& command, const std::string& folder) {
-    std::vector<std::string> arguments = {"preflight", "--quick", "--ranks", "1", "--folder", folder};
+    std::vector<std::string> arguments = {"preflight", "--quick", "--ranks", "1", "--folder", folder,
+                                          // The check is not a task, even if srun or mpirun has started this launcher.
+                                          "--set", "run.launcher=orrery"};
     if (!command.config.empty()) arguments.insert(arguments.end(), {"--config", command.config});
     for (const std::string& set : command.sets)
         if (for_preflight(set)) arguments.insert(arguments.end(), {"--set", set});
