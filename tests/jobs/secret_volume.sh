@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A token's file that others may read is taken in the volume of a Secret of Kubernetes alone: not in a tmpfs of the host,
-# however a container sees it.
+# A file of the token that others may read is taken in the volume of a Secret of Kubernetes alone: not in a tmpfs of the
+# host, however a container sees it.
 source "$(dirname "$0")/lib.sh"
 unshare --mount --pid --fork --mount-proc true 2> /dev/null || { echo "skipped: no mounts of its own"; exit 77; }
 cat > job.toml <<'TOML'
@@ -74,7 +74,7 @@ fi
 SH
 unshare --mount --pid --fork --mount-proc bash container.sh || fail "in a container"
 
-# The host's process namespace. Root sees there that the mounts are its own; another user cannot see whose they are.
+# The host's process namespace. Root sees there that the mounts are its own; another user cannot see that.
 cat > host.sh <<'SH'
 set -e
 volume secret && mkdir -p pod && mount --bind secret pod && mount -o remount,bind,ro pod
