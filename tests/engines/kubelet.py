@@ -1,9 +1,10 @@
 """Plays Kubernetes for one job: the controllers of JobSet, TrainJob and Job, and a kubelet that starts each pod in
-namespaces of its own (mount, pid, net, uts, ipc), with its environment, names, volumes, limits, user, read-only root and
-grace period. Needs root."""
+namespaces of its own (mount, pid, net, uts, ipc), with its environment, names, volumes, limits, user, read-only root
+and grace period. Needs root."""
+
 import os, re, shutil, signal, subprocess, threading, time
 
-SETUP = r'''set -e
+SETUP = r"""set -e
 hostname "$HOST_NAME"
 # The image: this host's root folder, and the tree of Orrery, which may be a mount.
 mount -t overlay overlay -o "lowerdir=/,upperdir=$POD/upper,workdir=$POD/work" "$POD/root"
@@ -29,15 +30,17 @@ pivot_root . .old
 umount -l /.old
 cd "$WORK_DIR"
 exec setpriv $PRIVILEGES env -i "$@"
-'''
+"""
 
 
 def expanded(text, variables):
     """Kubernetes' $(NAME), and $$ for $."""
+
     def one(match):
         if match[0] == "$$":
             return "$"
         return variables.get(match[1], match[0])
+
     return re.sub(r"\$\$|\$\(([^()$]*)\)", one, text)
 
 
@@ -48,11 +51,12 @@ def mebibytes(quantity):
 
 class Limits:
     """A control group, of version 1 or 2, with the limits of a pod."""
+
     def __init__(self, name, limits):
         self.folders = []
         wanted = []
         if "memory" in limits:
-            wanted.append(("memory", "memory.limit_in_bytes", "memory.max", int(mebibytes(limits["memory"]) * 2 ** 20)))
+            wanted.append(("memory", "memory.limit_in_bytes", "memory.max", int(mebibytes(limits["memory"]) * 2**20)))
         if "cpu" in limits:
             quota = int(float(limits["cpu"]) * 100000)
             wanted.append(("cpu", "cpu.cfs_quota_us", "cpu.max", quota))
@@ -89,6 +93,7 @@ def run(*command):
 
 class Pod:
     """One start of a pod."""
+
     def __init__(self, cluster, spec, host_name, subdomain, index, variables):
         cluster.started += 1
         self.cluster, self.spec, self.index = cluster, spec, index
@@ -126,7 +131,9 @@ class Pod:
                 lines.append(("bind", folder, mount["mountPath"], "ro"))
             elif volume["emptyDir"].get("medium") == "Memory":
                 size = volume["emptyDir"].get("sizeLimit")
-                lines.append(("memory", "", mount["mountPath"], f",size={int(mebibytes(size) * 1024)}k" if size else ""))
+                lines.append(
+                    ("memory", "", mount["mountPath"], f",size={int(mebibytes(size) * 1024)}k" if size else "")
+                )
             else:
                 folder = f"{self.folder}/volume-{mount['name']}"
                 os.mkdir(folder)
@@ -135,7 +142,7 @@ class Pod:
         open(f"{self.folder}/mounts", "w").write("".join("\t".join(line) + "\n" for line in lines))
 
     def secret(self, volume, group):
-        """As the kubelet writes it: a tmpfs, whose folder of a date ..data names; group of the pod, readable by it."""
+        """As the kubelet writes it: a tmpfs, where ..data names a folder of a date; files of the group of the pod."""
         folder = f"{self.folder}/secret"
         dated = f"{folder}/..2026_11_30_00_00_00.1"
         os.mkdir(folder)
@@ -164,7 +171,21 @@ class Pod:
         hub = self.cluster.hub
         run("ip", "netns", "add", self.net)
         run("ip", "-n", self.net, "link", "set", "lo", "up")
-        run("ip", "link", "add", f"v{self.number}", "netns", hub, "type", "veth", "peer", "name", "eth0", "netns", self.net)
+        run(
+            "ip",
+            "link",
+            "add",
+            f"v{self.number}",
+            "netns",
+            hub,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            self.net,
+        )
         run("ip", "-n", hub, "link", "set", f"v{self.number}", "master", "pods", "up")
         run("ip", "-n", self.net, "addr", "add", f"{self.address}/16", "dev", "eth0")
         run("ip", "-n", self.net, "link", "set", "eth0", "up")
@@ -179,14 +200,39 @@ class Pod:
             field = one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
             variables[one["name"]] = self.cluster.name_space if field else expanded(one["value"], variables)
         words = [expanded(word, variables) for word in self.container["command"]]
-        environment = {"PATH": os.environ["PATH"], "HOST_NAME": self.host_name, "POD": self.folder,
-                       "IMAGE": self.cluster.image, "WORK_DIR": self.container["workingDir"], "PRIVILEGES": privileges,
-                       "READ_ONLY": str(int(own["readOnlyRootFilesystem"]))}
-        command = ["nsenter", f"--net=/run/netns/{self.net}", "unshare", "--mount", "--pid", "--fork", "--uts", "--ipc",
-                   "--kill-child=SIGKILL", "bash", "-c", SETUP, "setup"]
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOST_NAME": self.host_name,
+            "POD": self.folder,
+            "IMAGE": self.cluster.image,
+            "WORK_DIR": self.container["workingDir"],
+            "PRIVILEGES": privileges,
+            "READ_ONLY": str(int(own["readOnlyRootFilesystem"])),
+        }
+        command = [
+            "nsenter",
+            f"--net=/run/netns/{self.net}",
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--uts",
+            "--ipc",
+            "--kill-child=SIGKILL",
+            "bash",
+            "-c",
+            SETUP,
+            "setup",
+        ]
         command += [f"{name}={value}" for name, value in variables.items()] + words
-        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=open(self.log, "w"),
-                                        stderr=subprocess.STDOUT, preexec_fn=self.limits.enter)
+        self.process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=open(self.log, "w"),
+            stderr=subprocess.STDOUT,
+            preexec_fn=self.limits.enter,
+        )
 
     def first_process(self):
         """Of this host's numbers, that of process 1 of the pod."""
@@ -227,6 +273,7 @@ class Pod:
 
 class Cluster:
     """The network, claims and secrets; `late_s`: time until the headless service has a new pod's address."""
+
     def __init__(self, folder, image, claims, secrets, late_s=0.0):
         self.tag = f"ok{os.getpid()}"
         self.folder, self.image, self.claims, self.secrets, self.late_s = folder, image, claims, secrets, late_s
@@ -258,6 +305,7 @@ def jobset_of(documents):
 
 class JobSet:
     """The Indexed Job of a JobSet. `step()` does what its controllers do next."""
+
     def __init__(self, cluster, documents):
         jobset = jobset_of(documents)
         (replicated,) = jobset["spec"]["replicatedJobs"]
@@ -272,8 +320,9 @@ class JobSet:
 
     def make(self, index):
         variables = {"JOB_COMPLETION_INDEX": str(index), "HOSTNAME": f"{self.prefix}-{index}"}
-        self.pods[index] = Pod(self.cluster, self.job["template"]["spec"], f"{self.prefix}-{index}", self.name, index,
-                               variables)
+        self.pods[index] = Pod(
+            self.cluster, self.job["template"]["spec"], f"{self.prefix}-{index}", self.name, index, variables
+        )
 
     def publish(self):
         """The headless service has the address of a pod some time after its start, and until then the one before."""

@@ -1,5 +1,6 @@
-"""Jobs that `orrery submit --engine kubernetes --print` writes: typed models read them, a YAML parser reads back what was
-meant, and pods that kubelet.py starts train, are preempted and resume, bit for bit. kubernetes.sh calls it."""
+"""Jobs that `orrery submit --engine kubernetes --print` writes: typed models read them, a YAML parser reads back what
+was meant, and pods that kubelet.py starts train, are preempted and resume, bit for bit. kubernetes.sh calls it."""
+
 import json, os, random, re, subprocess, sys, time
 
 import kubernetes_validate, yaml
@@ -53,7 +54,9 @@ SUBMIT = {"image": "orrery", "claim": "work", "mount": "/claim", "work": "/claim
 
 def configuration(ranks, nodes, submit, more=""):
     text = COMMON + f"[mesh]\ndp = {ranks}\n[submit]\nnodes = {nodes}\n{more}[submit.kubernetes]\n"
-    return text + "".join(f"{key} = {value if isinstance(value, int) else toml(value)}\n" for key, value in submit.items())
+    return text + "".join(
+        f"{key} = {value if isinstance(value, int) else toml(value)}\n" for key, value in submit.items()
+    )
 
 
 def submitted(*flags, config, expected=0, **more):
@@ -86,19 +89,28 @@ def same(read, meant, path=""):
 
 
 def validate(document):
-    kinds = {"JobSet": models.JobsetV1alpha2JobSet, "TrainJob": models.TrainerV1alpha1TrainJob,
-             "TrainingRuntime": models.TrainerV1alpha1TrainingRuntime}
+    kinds = {
+        "JobSet": models.JobsetV1alpha2JobSet,
+        "TrainJob": models.TrainerV1alpha1TrainJob,
+        "TrainingRuntime": models.TrainerV1alpha1TrainingRuntime,
+    }
     same(kinds[document["kind"]].from_dict(document).to_dict(), document, document["kind"])
     spec = document["spec"].get("template", document)["spec"]
     for replicated in spec.get("replicatedJobs", []):
-        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": replicated["template"]["spec"]}
+        job = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": "job"},
+            "spec": replicated["template"]["spec"],
+        }
         kubernetes_validate.validate(job, "1.31", strict=True)
 
 
 def check_validation():
     rich = SUBMIT | {"namespace": "team", "shared_memory": "8Gi", "uid": 7001}
     more = 'time = "1:00:00"\nbefore = ["ulimit -c 0"]\nenvironment = { A = "yes" }\n'
-    tail = '[submit.kubernetes.resources]\nmemory = "8Gi"\n"nvidia.com/gpu" = 2\n[submit.kubernetes.node_selector]\na = "true"\n'
+    tail = '[submit.kubernetes.resources]\nmemory = "8Gi"\n"nvidia.com/gpu" = 2\n'
+    tail += '[submit.kubernetes.node_selector]\na = "true"\n'
     for kind in ("jobset", "trainjob"):
         documents = 0
         for submit, extra, end in ((SUBMIT, "", ""), (rich, more, tail)):
@@ -115,10 +127,67 @@ def check_validation():
     fail("a field that does not exist was taken")
 
 
-PIECES = [": ", " #", "\n", "\t", "'", '"', "\\", "{", "}", "[", "]", ", ", "&a", "*a", "!t", "|", ">", "%", "@", "`", "-", "- ",
-          "? ", "~", "null", "yes", "No", "on", "0x1F", "1e3", "0o17", "017", "12:30:45", "2026-11-30", "=", "<<", ".inf", "$",
-          "$$", "$(HOME)", "$(ORRERY_NODES)", "${X}", "\u00e9", "\u2028", "\u0085", "\u00a0", "\ufeff", "\U0001f600", "\x7f",
-          "\x01", "---", "...", " ", "\r", "a", "Z", "7", "/", "."]
+PIECES = [
+    ": ",
+    " #",
+    "\n",
+    "\t",
+    "'",
+    '"',
+    "\\",
+    "{",
+    "}",
+    "[",
+    "]",
+    ", ",
+    "&a",
+    "*a",
+    "!t",
+    "|",
+    ">",
+    "%",
+    "@",
+    "`",
+    "-",
+    "- ",
+    "? ",
+    "~",
+    "null",
+    "yes",
+    "No",
+    "on",
+    "0x1F",
+    "1e3",
+    "0o17",
+    "017",
+    "12:30:45",
+    "2026-11-30",
+    "=",
+    "<<",
+    ".inf",
+    "$",
+    "$$",
+    "$(HOME)",
+    "$(ORRERY_NODES)",
+    "${X}",
+    "\u00e9",
+    "\u2028",
+    "\u0085",
+    "\u00a0",
+    "\ufeff",
+    "\U0001f600",
+    "\x7f",
+    "\x01",
+    "---",
+    "...",
+    " ",
+    "\r",
+    "a",
+    "Z",
+    "7",
+    "/",
+    ".",
+]
 
 
 def check_texts(rounds):
@@ -126,13 +195,20 @@ def check_texts(rounds):
     text = lambda: "".join(draw.choice(PIECES) for _ in range(draw.randrange(1, 9)))
     values = 0
     for turn in range(rounds):
-        submit = SUBMIT | {"image": text(), "claim": text(), "secret": text(), "namespace": text(), "work": "/claim/" + text(),
-                           "kind": draw.choice(["jobset", "trainjob"])}
+        submit = SUBMIT | {
+            "image": text(),
+            "claim": text(),
+            "secret": text(),
+            "namespace": text(),
+            "work": "/claim/" + text(),
+            "kind": draw.choice(["jobset", "trainjob"]),
+        }
         before, variables, selector = [text() for _ in range(3)], {f"V{i}": text() for i in range(3)}, {text(): text()}
         lists = f"before = [{', '.join(map(toml, before))}]\n"
         tables = "[submit.environment]\n" + "".join(f"{key} = {toml(value)}\n" for key, value in variables.items())
         tables += "[submit.kubernetes.node_selector]\n" + "".join(
-            f"{toml(key)} = {toml(value)}\n" for key, value in selector.items())
+            f"{toml(key)} = {toml(value)}\n" for key, value in selector.items()
+        )
         path = text()
         documents = printed("--set", f"data.path={toml(path)}", config=configuration(2, 2, submit, lists) + tables)
         first = documents[0]
@@ -141,11 +217,16 @@ def check_texts(rounds):
         found = {one["name"]: expanded(one.get("value", ""), {}) for one in container["env"]}
         command = [expanded(word, {}) for word in container["command"]]
         volumes = {volume["name"]: volume for volume in spec["volumes"]}
-        pairs = [(container["image"], submit["image"]), (first["metadata"]["namespace"], submit["namespace"]),
-                 (volumes["work"]["persistentVolumeClaim"]["claimName"], submit["claim"]),
-                 (volumes["token"]["secret"]["secretName"], submit["secret"]), (container["workingDir"], submit["work"]),
-                 (command[2], "".join(line + "\n" for line in before) + 'exec "$@"'), (spec["nodeSelector"], selector),
-                 (command[-1], f"data.path={toml(path)}")]
+        pairs = [
+            (container["image"], submit["image"]),
+            (first["metadata"]["namespace"], submit["namespace"]),
+            (volumes["work"]["persistentVolumeClaim"]["claimName"], submit["claim"]),
+            (volumes["token"]["secret"]["secretName"], submit["secret"]),
+            (container["workingDir"], submit["work"]),
+            (command[2], "".join(line + "\n" for line in before) + 'exec "$@"'),
+            (spec["nodeSelector"], selector),
+            (command[-1], f"data.path={toml(path)}"),
+        ]
         pairs += [(found[key], value) for key, value in variables.items()]
         for read, meant in pairs:
             if read != meant:
@@ -170,8 +251,12 @@ def steps(run):
 def alone(ranks, *flags):
     run = f"alone{ranks}{''.join(flags)}"
     open(f"{claim}/alone.toml", "w").write(COMMON + f"[mesh]\ndp = {ranks}\n")
-    end = subprocess.run([orrery, "run", script, "--config", "alone.toml", "--set", f"run.folder={run}", *flags],
-                         cwd=claim, capture_output=True, text=True)
+    end = subprocess.run(
+        [orrery, "run", script, "--config", "alone.toml", "--set", f"run.folder={run}", *flags],
+        cwd=claim,
+        capture_output=True,
+        text=True,
+    )
     if end.returncode != 0:
         fail(f"{run}: {end.stdout}{end.stderr}")
     return losses(run)
@@ -183,7 +268,10 @@ def token():
 
 class Played:
     """A job of a cluster."""
-    def __init__(self, run, *flags, ranks=2, nodes=2, submit=None, more="", tail="", secret=None, late_s=0.0, edit=None):
+
+    def __init__(
+        self, run, *flags, ranks=2, nodes=2, submit=None, more="", tail="", secret=None, late_s=0.0, edit=None
+    ):
         config = configuration(ranks, nodes, SUBMIT | (submit or {}), more) + tail
         documents = printed(*flags, "--set", f"run.folder={run}", config=config)
         os.rename(f"{claim}/job.toml", f"{claim}/{run}.toml")
@@ -221,7 +309,7 @@ class Played:
         text = self.jobset.report()
         for word in words:
             if word not in text:
-                fail(f"{self.run} does not say \"{word}\":\n{text}")
+                fail(f'{self.run} does not say "{word}":\n{text}')
 
 
 def check_ranks(expected, kind):
@@ -238,13 +326,17 @@ def check_ranks(expected, kind):
         codes = [code for _, code in job.jobset.codes()]
         if codes != [75, 75, 75, 75, 0, 0] or job.jobset.failures:
             fail(f"exit codes {job.jobset.codes()}, {job.jobset.failures} counted")
-        row(f"{kind}, 2 pods of a rank: the notice reaches pod 1, then pod 0, which comes back at another address: exit codes "
-            f"75 75, 75 75, 0 0; none counted; {len(expected)} losses bit for bit")
+        row(
+            f"{kind}, 2 pods of a rank: the notice reaches pod 1, then pod 0, which comes back at another address: "
+            f"exit codes 75 75, 75 75, 0 0; none counted; {len(expected)} losses bit for bit"
+        )
 
 
 def check_agents(expected, kind):
-    """A pod for each node: a preemption, and the loss of node 0, whose pod comes back at another address."""
-    with Played(f"{kind}-agents", "--restarts", "3", "--wait-node", "120", ranks=4, submit={"kind": kind}, late_s=1.5) as job:
+    """A pod for each node: a preemption, and the loss of node 0: its pod comes back at another address."""
+    with Played(
+        f"{kind}-agents", "--restarts", "3", "--wait-node", "120", ranks=4, submit={"kind": kind}, late_s=1.5
+    ) as job:
         addresses = []
         for index, count, how in ((1, 60, "evict"), (0, 200, "lose")):
             job.trained(count)
@@ -255,9 +347,11 @@ def check_agents(expected, kind):
         job.complete(expected)
         if job.jobset.failures or len(set(addresses + [job.jobset.ended[-1][2].address])) < 2:
             fail(job.jobset.report())
-        row(f"{kind}, 2 pods of 2 ranks, --restarts: the notice reaches pod 1; the machine of pod 0 is lost, which comes back "
-            f"at another address: exit codes {' '.join(str(code) for _, code in job.jobset.codes())}; none counted; "
-            f"{len(expected)} losses bit for bit")
+        row(
+            f"{kind}, 2 pods of 2 ranks, --restarts: the notice reaches pod 1; the machine of pod 0 is lost, it comes "
+            f"back at another address: exit codes {' '.join(str(code) for _, code in job.jobset.codes())}; none counted; "
+            f"{len(expected)} losses bit for bit"
+        )
 
 
 def check_suspend(expected):
@@ -277,21 +371,27 @@ def container_of(documents):
 
 
 def check_by_hand():
-    """Pods that get their places from PyTorchJob, as older and newer ones set them, or from Kubeflow's runtime for torch."""
+    """Pods that get their places from PyTorchJob, old and new, or from Kubeflow's runtime for torch."""
     short = ("--set", "train.steps=40")
     expected = alone(2, *short)
     index, address = "$(JOB_COMPLETION_INDEX)", "by-hand-node-0-0.by-hand"
     pytorch = {"MASTER_ADDR": address, "MASTER_PORT": "23456", "WORLD_SIZE": "2", "RANK": index}
     counts = {"PET_NNODES": "2", "PET_NODE_RANK": index, "PET_NPROC_PER_NODE": "1"}
-    places = {"PyTorchJob": pytorch, "PyTorchJob with PET_*": pytorch | counts | {"PET_MASTER_ADDR": address},
-              "TrainJob for torch": counts | {"PET_MASTER_ADDR": address, "PET_MASTER_PORT": "29400"}}
+    local = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    places = {
+        "PyTorchJob of older versions": pytorch | local,
+        "PyTorchJob with PET_*": pytorch | counts | {"PET_MASTER_ADDR": address},
+        "TrainJob for torch": counts | {"PET_MASTER_ADDR": address, "PET_MASTER_PORT": "29400"},
+    }
     for number, (name, variables) in enumerate(places.items()):
+
         def edit(documents):
             container = container_of(documents)
             container["env"] = [{"name": key, "value": value} for key, value in variables.items()]
             container["env"].append({"name": "ORRERY_TOKEN_FILE", "value": "/etc/orrery/token"})
             container["command"][:0] = ["env", "-u", "JOB_COMPLETION_INDEX"]
             documents[0]["metadata"]["name"] = "by-hand"
+
         with Played(f"by-hand{number}", *short, edit=edit) as job:
             job.complete(expected)
         row(f"{name}, a pod for each of 2 ranks: {', '.join(variables)}: bit for bit")
@@ -305,7 +405,11 @@ def without_token(documents):
 def check_mistakes():
     with Played("usage", "--set", "data.path=nowhere.txt") as job:
         job.failed("nowhere.txt")
-        if job.jobset.state != "failed" or 2 not in [code for _, code in job.jobset.codes()] or job.cluster.started != 2:
+        if (
+            job.jobset.state != "failed"
+            or 2 not in [code for _, code in job.jobset.codes()]
+            or job.cluster.started != 2
+        ):
             fail(job.jobset.report())
         row("mistake: a data file that is not on the claim: exit code 2, the job fails at once")
     with Played("differ", "--set", "run.join_timeout_s=10", secret=lambda pod: token()) as job:
@@ -318,12 +422,17 @@ def check_mistakes():
         if job.cluster.started != 2:
             fail(job.jobset.report())
         row("mistake: no token in the pods: exit code 2, asks for ORRERY_TOKEN_FILE")
+    small = {"nodes": 1, "submit": {"shared_memory": "1Mi"}}
     if os.path.exists(f"{os.path.dirname(orrery)}/plugins/liborrery_transport_ucx.so"):
-        with Played("shm", "--set", "run.transport=ucx", submit={"shared_memory": "1Mi"}) as job:
-            job.jobset.wait(lambda: len(job.jobset.ended) >= 2)
+        with Played("small-ucx", "--set", "run.transport=ucx", **small) as job:
+            job.jobset.wait(lambda: job.jobset.ended)
             job.jobset.fail()
-            job.failed("/dev/shm")
-            row("mistake: a pod without space in /dev/shm: " + said(job, "/dev/shm"))
+            job.failed("/dev/shm has", 'transports = "tcp"')
+            row("mistake: a /dev/shm of 1 MiB, for ucx: " + said(job, "/dev/shm has"))
+    short = ("--set", "train.steps=40")
+    with Played("small-shm", "--set", "run.transport=shm", *short, **small) as job:
+        job.complete(alone(2, *short))
+        row("a /dev/shm of 1 MiB, for shm, which needs none: bit for bit")
     empty = os.environ | {"PATH": f"{folder}/none"}
     end = submitted(config=configuration(2, 2, SUBMIT), expected=2, env=empty)
     if "kubectl" not in end.stderr or "--print" not in end.stderr:

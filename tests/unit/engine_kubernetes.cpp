@@ -15,8 +15,8 @@ namespace {
 EngineJob job() {
     EngineJob job;
     job.name = "Tiny_gpt";
-    job.folder = "/work/me/runs/Tiny_gpt";
-    job.work = "/work/me";
+    job.folder = "/data/me/runs/Tiny_gpt";
+    job.work = "/data/me";
     job.command = {"/opt/orrery/bin/orrery", "run", "scripts/gpt.lua", "--set", "script.title=a: \"b\" $HOME"};
     job.ranks = 8;
     job.nodes = 2;
@@ -27,7 +27,7 @@ EngineJob job() {
 }
 
 const std::string usual =
-    "namespace = \"team\"\nimage = \"registry.example/orrery:1\"\nclaim = \"work\"\nmount = \"/work\"\n"
+    "namespace = \"team\"\nimage = \"registry.example/orrery:1\"\nclaim = \"work\"\nmount = \"/data\"\n"
     "secret = \"orrery\"\n";
 
 /// The engine of a table [submit.kubernetes].
@@ -119,12 +119,12 @@ TEST_CASE("kubernetes: a manifest that cannot run is refused with the setting", 
     CHECK_THAT(refusal(usual + "extra = [\"volumes: []\"]\n"), Contains("its own volumes") && Contains("claim"));
     CHECK_THAT(refusal(usual + "imaeg = \"x\"\n"), Contains("imaeg") && Contains("image"));
     EngineJob other = job();
-    other.work = "/home/me";
-    other.folder = "/home/me/runs/a";
+    other.work = "/laptop/me";
+    other.folder = "/laptop/me/runs/a";
     CHECK_THAT(refusal(usual, other), Contains("set submit.kubernetes.work"));
-    CHECK(refusal(usual + "work = \"/work/me\"\n", other) == "no refusal");
+    CHECK(refusal(usual + "work = \"/data/me\"\n", other) == "no refusal");
     other.folder = "/scratch/a";
-    CHECK_THAT(refusal(usual + "work = \"/work/me\"\n", other),
+    CHECK_THAT(refusal(usual + "work = \"/data/me\"\n", other),
                Contains("run.folder is /scratch/a") && Contains("lost with the pod"));
     other = job();
     other.name = std::string(50, 'a');

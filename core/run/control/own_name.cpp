@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <memory>
 #include <thread>
 
@@ -40,11 +39,8 @@ bool is_address(const std::string& host) {
 bool await_own_name(const std::string& host, std::chrono::milliseconds limit) {
     using namespace std::chrono;
     const auto begin = steady_clock::now();
-    for (bool told = false; !is_own(host); told = true) {
+    while (!is_own(host)) {
         if (is_address(host) || stop_signal() != 0 || steady_clock::now() - begin > limit) return false;
-        if (!told)
-            std::fprintf(stderr, "orrery: %s is not an address of this host yet: waiting for it, up to %lld s\n",
-                         host.c_str(), static_cast<long long>(duration_cast<seconds>(limit).count()));
         std::this_thread::sleep_for(milliseconds(200));
     }
     return true;

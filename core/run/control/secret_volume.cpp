@@ -66,7 +66,7 @@ ino_t namespace_of(const char* path) {
 bool has_own_mounts() {
     constexpr ino_t first_pid_namespace = 0xEFFFFFFC;  // the machine's (PROC_PID_INIT_INO)
     std::error_code problem;
-    // Elsewhere /proc may be another namespace's, and process 1 not the first of this container.
+    // If not, /proc is that of another namespace, and its process 1 is not the first of this container.
     if (std::filesystem::read_symlink("/proc/self", problem) != std::to_string(::getpid())) return false;
     const ino_t pids = namespace_of("/proc/self/ns/pid");
     if (pids != first_pid_namespace) return pids != 0;

@@ -85,7 +85,7 @@ void require(const Settings& settings, const EngineJob& job) {
     named(settings.claim, "claim",
           "the PersistentVolumeClaim for scripts, data and the run's folder, which all pods can mount "
           "(ReadWriteMany, where they run on several nodes)");
-    named(settings.mount, "mount", "the folder at which pods mount the claim, for example /work");
+    named(settings.mount, "mount", "the folder at which pods mount the claim, for example /data");
     if (!settings.mount.starts_with('/'))
         refuse(settings, "submit.kubernetes.mount is \"" + settings.mount + "\", expected an absolute path");
     if (settings.secret.empty() && pods_of(job) > 1)
