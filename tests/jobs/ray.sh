@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The entrypoint of Ray jobs is good Python of at most 80 lines. ORRERY_LONG: three raylets of one host, on which
+# The entrypoint of Ray jobs is good Python of up to 80 lines. ORRERY_LONG: three raylets of one host, on which
 # `orrery submit --engine ray` starts two agents: the raylet of each is killed once, its ranks come back on another one,
 # with the losses of a job that nothing disturbed; `orrery stop` saves. ORRERY_RAY: an environment of Python with Ray,
 # else one is made for the test.

@@ -31,7 +31,7 @@ PermitRootLogin yes
 PidFile none
 CONF
 }
-server 1 mine.pub no && server 2 mine.pub no && server 3 nobody no
+server 1 mine.pub no && server 2 mine.pub no && server 3 none.pub no
 unshare --net --mount sh -c "until [ -e linked ]; do sleep 0.02; done; exec $sshd -D -e -f $work/sshd2.conf" 2> s2.log &
 second=$!
 on_2() { nsenter --target $second --net --mount "$@"; }

@@ -3,7 +3,7 @@
 /// Shell for the hosts of a job. It is sent over ssh's standard input, so that the login shell there does not matter.
 namespace orrery::on_host {
 
-/// Functions of all texts: `refuse` ends with a message; `agent` sets pid, and succeeds if node $node of the job in
+/// Functions of all texts: `refuse` exits with a message; `agent` sets pid, and succeeds if node $node of the job in
 /// folder $run has an agent, started by this user, that runs on this host.
 inline constexpr const char* functions = R"sh(refuse() { printf '%s\n  %s\n' "$1" "$2" >&2; exit 2; }
 started() { sed 's/.*) //' "/proc/$1/stat" 2> /dev/null | cut -d ' ' -f 20; }
