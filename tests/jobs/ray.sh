@@ -21,13 +21,15 @@ python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$entrypoint" 
 [ "$(wc -l < "$entrypoint")" -le 80 ] || fail "orrery_ray.py has more than 80 lines"
 [ -n "${ORRERY_LONG:-}" ] || { echo "1 passed, 0 failed"; exit 0; }
 
-export PATH=$ORRERY_RAY/bin:$PATH RAY_USAGE_STATS_ENABLED=0
+export PATH=$ORRERY_RAY/bin:$PATH RAY_USAGE_STATS_ENABLED=0 RAY_raylet_start_wait_time_s=600
 ip link set lo up && ip addr add 10.79.0.1/32 dev lo || fail "an address"
 mkfifo orders
 python3 -B "$source_root/tests/jobs/ray_cluster.py" 10.79.0.1 < orders > cluster.txt 2> cluster.err &
 exec 9> orders
 patience=6000
-wait_for grep -q ready cluster.txt || { tail cluster.err; fail "no cluster"; }
+cluster=$!
+ready() { grep -q ready cluster.txt || ! kill -0 $cluster; }
+wait_for ready && grep -q ready cluster.txt || { tail cluster.err; fail "no cluster"; }
 url=http://$(awk '/ready/ { print $2 }' cluster.txt)
 answers() { ray job list --address "$url" > answers.txt 2>&1; }
 patience=30 wait_for answers || { cat answers.txt; fail "the cluster takes no jobs"; }
