@@ -34,13 +34,14 @@ url=http://$(awk '/ready/ { print $2 }' cluster.txt)
 answers() { ray job list --address "$url" > answers.txt 2>&1; }
 patience=30 wait_for answers || { cat answers.txt; fail "the cluster takes no jobs"; }
 printf '[submit]\nnodes = 2\n[submit.ray]\naddress = "%s"\nscript = "%s"\n' "$url" "$entrypoint" > job.toml
-# ask WHAT NAME: the cluster's answer.
+# ask WHAT NAME: the cluster's answer, among what Ray prints there.
+answered() { [ "$(grep -c "^$1 $2 " cluster.txt)" -gt "$3" ]; }
 ask() {
     local before
-    before=$(wc -l < cluster.txt)
+    before=$(grep -c "^$1 $2 " cluster.txt)
     echo "$*" >&9
-    wait_for sh -c "[ \$(wc -l < cluster.txt) -gt $before ]" || fail "$*"
-    tail -n 1 cluster.txt | cut -d ' ' -f 3
+    wait_for answered "$1" "$2" "$before" || fail "$*"
+    grep "^$1 $2 " cluster.txt | tail -n 1 | cut -d ' ' -f 3
 }
 # tiny COMMAND FOLDER STEPS
 tiny() {
