@@ -72,7 +72,7 @@ cat > job.toml <<CONF
 nodes = 2
 [submit.ssh]
 hostfile = "hosts.txt"
-extra = ["-F", "$work/config"]
+extra = ["-F", "$work/config", "-o", "ConnectTimeout=300", "-o", "ServerAliveInterval=0"]  # a busy machine
 [data]
 path = "data/text.txt"
 [run]
