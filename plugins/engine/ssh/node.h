@@ -39,7 +39,7 @@ inline constexpr const char* check = R"sh(check() {
         esac
     fi
     "$orrery" --version || refuse "$orrery does not run" "install it again"
-    said=$(check_script 2>&1 > /dev/null) || { printf '%s\n' "$said" | tail -n 20 >&2; exit 2; }
+    reply=$(check_script 2>&1 > /dev/null) || { printf '%s\n' "$reply" | tail -n 20 >&2; exit 2; }
 }
 )sh";
 
