@@ -12,7 +12,8 @@ install(DIRECTORY core/include/orrery DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} CO
 install(DIRECTORY scripts/orrery DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery/scripts COMPONENT orrery OPTIONAL)
 file(GLOB experiments scripts/*.lua)
 install(FILES ${experiments} DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery/scripts COMPONENT orrery OPTIONAL)
-install(DIRECTORY scripts/templates scripts/ray DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery/scripts COMPONENT orrery OPTIONAL)
+install(DIRECTORY scripts/templates scripts/ray DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery/scripts
+        COMPONENT orrery OPTIONAL)
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery COMPONENT orrery OPTIONAL)
 install(CODE "set(ORRERY_SOURCE \"${PROJECT_SOURCE_DIR}\")
   set(ORRERY_MANUAL \"${CMAKE_BINARY_DIR}/manual\")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Two hosts of an sshd each (network namespaces) train by `orrery submit --engine ssh` with the losses of one host; status
-# and stop by ssh; what is wrong with a host is refused before an agent starts. ORRERY_LONG: the network of one host is
-# lost and back, and its agent too: a table.
+# Two hosts of an sshd each (network namespaces) train by `orrery submit --engine ssh` with the losses of one host;
+# status and stop by ssh; what is wrong with a host is refused before an agent starts. ORRERY_LONG: one host is lost and
+# back, by its network and as after a reboot: a table.
 if [ -z "${INSIDE:-}" ]; then
     for program in ssh sshd ssh-keygen ip; do
         PATH=$PATH:/usr/sbin command -v $program > /dev/null || { echo "skipped: $program is not installed"; exit 77; }
@@ -31,7 +31,7 @@ PermitRootLogin yes
 PidFile none
 CONF
 }
-server 1 mine.pub no && server 2 mine.pub no && server 3 nobody no
+server 1 mine.pub no && server 2 mine.pub no && server 3 none.pub no
 unshare --net --mount sh -c "until [ -e linked ]; do sleep 0.02; done; exec $sshd -D -e -f $work/sshd2.conf" 2> s2.log &
 second=$!
 on_2() { nsenter --target $second --net --mount "$@"; }
@@ -72,7 +72,7 @@ cat > job.toml <<CONF
 nodes = 2
 [submit.ssh]
 hostfile = "hosts.txt"
-extra = ["-F", "$work/config"]
+extra = ["-F", "$work/config", "-o", "ConnectTimeout=300", "-o", "ServerAliveInterval=0"]  # a busy machine
 [data]
 path = "data/text.txt"
 [run]
@@ -112,14 +112,47 @@ exits 0 status $orrery status long
 refused "long is in use by another run|choose another run.folder" submit long 10
 exits 0 stop $orrery stop long
 wait_for no_agents || { cat stop.txt stop.err; fail "stop ends no agent"; }
-grep -Eq '"event":"end","exit_code":(75|130),"why":"was stopped"' long/events.jsonl || { cat long/events.jsonl; fail "not stopped"; }
+grep -Eq '"event":"end","exit_code":(75|130),"why":"was stopped"' long/events.jsonl ||
+    { cat long/events.jsonl; fail "not stopped"; }
 saved=$(tail -1 long/metrics.jsonl | sed 's/.*"step":\([0-9]*\).*/\1/')
 submit long 1000000 > long.log 2>&1 || { cat long.log; fail "submit again"; }
-wait_for grep -q '"event":"training","step":'"$saved," long/events.jsonl || { cat long/events.jsonl; fail "lost steps"; }
+wait_for grep -q '"event":"training","step":'"$saved," long/events.jsonl ||
+    { cat long/events.jsonl; fail "lost steps"; }
 exits 0 stop $orrery stop long --now
 wait_for no_agents || { cat stop.txt stop.err; fail "stop --now ends no agent"; }
 wait_for sh -c '! pgrep -f [c]ode/gpt.lua' > /dev/null || fail "ranks outlive their agents"
 echo "status; stop saves step $saved, from which the next submit resumes; stop --now"
+
+# One host is lost and back: its network for longer than run.silence_s, then its agent, as after a reboot.
+if [ -n "$long" ]; then
+    export patience=6000
+    steps=20000
+    tiny run calm $steps > calm.log 2>&1 || { tail calm.log; fail "two ranks of one host"; }
+    submit lost $steps --restarts 9 > lost.log 2>&1 || { cat lost.log; fail "submit"; }
+    trained() { [ "$(grep -c '"event":"training"' lost/events.jsonl 2> /dev/null)" -ge "$1" ]; }
+    gone() { [ "$(grep -c '"node":1,"is":"lost"' lost/events.jsonl)" -ge "$1" ]; }
+    wait_for steps_done lost 200 || { cat lost/logs/node*.txt; fail "no step"; }
+    ip link set link1 down
+    wait_for gone 1 || { cat lost/events.jsonl; fail "host 2 is not missed"; }
+    ip link set link1 up
+    wait_for trained 2 || { cat lost/events.jsonl lost/logs/node*.txt; fail "host 2 is not back"; }
+    reached=$(grep -c '"loss"' lost/metrics.jsonl)
+    wait_for steps_done lost $((reached + 200)) || fail "no step after the network was back"
+    read -r pid rest < lost/ssh/1.pid
+    kill -KILL "$pid"
+    wait_for gone 2 || { cat lost/events.jsonl; fail "the agent of host 2 is not missed"; }
+    exits 0 status $orrery status lost
+    grep -q "desk2, node 1: does not run" status.txt || { cat status.txt; fail "status does not tell"; }
+    ssh -F config desk2 sh "$work/lost/ssh/node.sh" 1 > again.txt || { cat again.txt; fail "node.sh"; }
+    wait_for trained 3 || { cat lost/events.jsonl lost/logs/node*.txt; fail "node 1 is not back"; }
+    wait_for done_in lost || { cat lost/events.jsonl lost/logs/node*.txt; fail "the job does not end"; }
+    losses lost > lost.txt
+    losses calm | cmp - lost.txt || fail "other losses"
+    printf '%s\n' "host 2 without network, and back: the ranks resumed" \
+        "host 2 without its agent, started again by node.sh: the ranks resumed" \
+        "$steps steps with the losses of one host, bit for bit" | tee "$long"
+    exit
+fi
 
 # Interrupted while one of two agents starts: none stays.
 cat > slow_ssh <<'SH'

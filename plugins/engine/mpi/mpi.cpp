@@ -15,7 +15,7 @@ namespace {
 /// Shell: the start time of a process; "" if there is none of this number.
 constexpr const char* started = "started() { sed 's/.*) //' \"/proc/$1/stat\" 2> /dev/null | cut -d ' ' -f 20; }\n";
 
-/// Shell: goes on where mpirun runs. A job's name is HOST:PID:START, of its process.
+/// Shell: ends unless mpirun runs on this host. A job's name is HOST:PID:START, of its process.
 constexpr const char* on_host = R"sh(
 start=${name##*:} rest=${name%:*}
 pid=${rest##*:} host=${rest%:*}

@@ -22,8 +22,8 @@ each() {
     wait
 }
 
-remedy() {  # HOST: what to do after ssh's words $said
-    case $said in
+remedy() {  # HOST: what to do after ssh's words $reply
+    case $reply in
     *"HOST IDENTIFICATION HAS CHANGED"*) echo "its key is another one than ssh knows: ask why, then ssh-keygen -R $1" ;;
     *"Host key verification failed"* | *"host key is known"*)
         echo "connect once by hand, and compare its key with the one that the host itself has: ssh $1" ;;
@@ -40,10 +40,10 @@ passed() {
         code=$(cat "$own/$node.code" 2> /dev/null || echo none)
         [ "$code" != 0 ] || continue
         bad=1
-        said=$(cat "$own/$node.err" 2> /dev/null)
-        [ "$code" != 255 ] || said="ssh cannot connect: $said
+        reply=$(cat "$own/$node.err" 2> /dev/null)
+        [ "$code" != 255 ] || reply="ssh cannot connect: $reply
   $(remedy "$host")"
-        printf '%s:%s: %s: %s\n' "$file" "$line" "$host" "$said" >&2
+        printf '%s:%s: %s: %s\n' "$file" "$line" "$host" "$reply" >&2
     done
     return $bad
 }
@@ -124,13 +124,13 @@ main() {
         case $node$host in
         "" | *[!A-Za-z0-9@._:%-]*) echo "$run/ssh/hosts is damaged: \"$node $host\"" >&2; exit 1 ;;
         esac
-        said=$({ echo "node=$node"; there; } | on "$host" sh 2>&1)
+        reply=$({ echo "node=$node"; there; } | on "$host" sh 2>&1)
         code=$?
         case $code in
-        0) said="job $first:$run $said" ;;
-        255) said="job $first:$run may run, but ssh cannot connect: $said" ;;
+        0) reply="job $first:$run $reply" ;;
+        255) reply="job $first:$run may run, but ssh cannot connect: $reply" ;;
         esac
-        printf '%s, node %s: %s\n' "$host" "$node" "$said"
+        printf '%s, node %s: %s\n' "$host" "$node" "$reply"
         [ "$code$node$signal" != 00INT ] || break
     done
 }

@@ -3,7 +3,7 @@
 /// Shell for the hosts of a job. It is sent over ssh's standard input, so that the login shell there does not matter.
 namespace orrery::on_host {
 
-/// Functions of all texts: `refuse` ends with a message; `agent` sets pid, and succeeds if node $node of the job in
+/// Functions of all texts: `refuse` exits with a message; `agent` sets pid, and succeeds if node $node of the job in
 /// folder $run has an agent, started by this user, that runs on this host.
 inline constexpr const char* functions = R"sh(refuse() { printf '%s\n  %s\n' "$1" "$2" >&2; exit 2; }
 started() { sed 's/.*) //' "/proc/$1/stat" 2> /dev/null | cut -d ' ' -f 20; }
@@ -39,7 +39,7 @@ inline constexpr const char* check = R"sh(check() {
         esac
     fi
     "$orrery" --version || refuse "$orrery does not run" "install it again"
-    said=$(check_script 2>&1 > /dev/null) || { printf '%s\n' "$said" | tail -n 20 >&2; exit 2; }
+    reply=$(check_script 2>&1 > /dev/null) || { printf '%s\n' "$reply" | tail -n 20 >&2; exit 2; }
 }
 )sh";
 
