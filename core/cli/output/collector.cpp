@@ -87,6 +87,7 @@ public:
     explicit Collector(const CollectedStreams& streams)
         : control_(streams.control), terminal_(streams.terminal, streams.terminal_errors, dumb()) {
         add({.files = {streams.output, streams.errors}});
+        send_message(control_, {{"done", 0}});  // the command waits for this
     }
 
     int run() {

@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "cli/output/collector.h"
 #include "cli/output/message.h"
@@ -60,24 +61,25 @@ int copy_of(int stream) { return ::fcntl(stream, F_DUPFD_CLOEXEC, STDERR_FILENO 
     int next = 0;
     for (int* const file : used)
         if (*file >= 0) *file = ::dup3(*file, next++, O_CLOEXEC);
-    ::close_range(static_cast<unsigned>(next), ~0U, 0);
+    if (::close_range(static_cast<unsigned>(next), ~0U, 0) != 0)  // a kernel before 5.9
+        for (int file = next; file < 65536; ++file) ::close(file);
     ::_exit(collect(streams));
 }
 
-/// Waits for the acknowledgement of message `number`.
-void wait_for(int64_t number, std::chrono::milliseconds limit) {
+/// Waits for the acknowledgement of message `number`; false: the collecting process has ended.
+bool wait_for(int64_t number, std::chrono::milliseconds limit) {
     using Clock = std::chrono::steady_clock;
     const auto until = Clock::now() + limit;
     for (;;) {
         OutputMessage message;
         const Received received = receive(control_socket, message);
-        if (received == Received::end) return;
-        if (received == Received::message && message.text.value("done", int64_t{0}) >= number) return;
+        if (received == Received::end) return false;
+        if (received == Received::message && message.text.value("done", int64_t{0}) >= number) return true;
         if (received == Received::message) continue;
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
         if (left <= 0) {
             slow = true;
-            return;
+            return true;
         }
         pollfd wait{control_socket, POLLIN, 0};
         ::poll(&wait, 1, static_cast<int>(left));
@@ -125,6 +127,9 @@ void collect_output() {
     }
     errno = EAGAIN;
     if (status != 0) fail_collecting("fork");
+    ::close(std::exchange(streams.control, -1));
+    errno = EAGAIN;
+    if (!wait_for(0, command_limit)) fail_collecting("a thread cannot be started");
     ::signal(SIGPIPE, SIG_IGN);
     ::dup2(output.write, STDOUT_FILENO);
     ::dup2(one_target ? output.write : errors.write, STDERR_FILENO);

@@ -12,7 +12,7 @@ namespace orrery {
 namespace {
 
 constexpr auto redraw = std::chrono::milliseconds(100);
-constexpr double worth_telling_s = 5;
+constexpr double worth_telling_s = 2;
 constexpr std::string_view clear_line = "\r\033[K";
 
 size_t columns(int file) {

@@ -29,7 +29,7 @@ public:
     void tick();
     /// Removes the progress line.
     void clear();
-    /// Returns how long write() was blocked since the last call, if that was more than a few seconds, else 0.
+    /// Returns how long write() was blocked since the last call, if that was more than 2 s, else 0.
     double blocked_s();
 
 private:

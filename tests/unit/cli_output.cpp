@@ -1,4 +1,4 @@
-// The file with the output of a rank: bounded, in order, and never an error.
+// The output of ranks: the log of a rank is bounded, in order, and never an error; lines of a terminal are not torn.
 #include "cli/output/rank_log.h"
 
 #include <sys/resource.h>
@@ -9,8 +9,12 @@
 #include <csignal>
 #include <filesystem>
 #include <random>
+#include <thread>
 
 #include "base/env.h"
+#include "base/process.h"
+#include "cli/output/log_writer.h"
+#include "cli/output/terminal.h"
 
 using namespace orrery;
 namespace fs = std::filesystem;
@@ -133,4 +137,81 @@ TEST_CASE("logs of old generations are removed, and nothing else", "[output]") {
     for (int64_t generation = 0; generation <= 15; ++generation)
         CHECK(fs::exists(rank_log_path(folder.path, generation, 11)) == (generation > 15 - kept_logs));
     CHECK(fs::exists(own));
+}
+
+TEST_CASE("a line of one source does not continue the line of another", "[output]") {
+    Pipe both, other;
+    const auto written = [](const Pipe& pipe) {
+        std::string text(4096, '\0');
+        text.resize(static_cast<size_t>(::read(pipe.read, text.data(), text.size())));
+        return text;
+    };
+    const auto speak = [](Terminal& terminal) {
+        terminal.write(Terminal::output, 0, "a");
+        terminal.write(Terminal::output, 0, "b");
+        terminal.write(Terminal::errors, 1, "c\n");
+        terminal.write(Terminal::output, 0, "d\n");
+        terminal.write(Terminal::errors, 1, "e");
+        terminal.write(Terminal::errors, 2, "f\n");
+        terminal.progress("step 1 of 2");
+    };
+    Terminal one(both.write, both.write, false);
+    CHECK_FALSE(one.shows_progress());
+    speak(one);
+    CHECK(written(both) == "ab\nc\nd\ne\nf\n");
+    Terminal two(both.write, other.write, false);
+    speak(two);
+    CHECK(written(both) == "abd\n");
+    CHECK(written(other) == "c\ne\nf\n");
+    Terminal closed(-1, -1, false);
+    speak(closed);
+}
+
+TEST_CASE("a terminal tells how long its reader did not read", "[output]") {
+    Pipe pipe;
+    Terminal terminal(pipe.write, -1, false);
+    const std::string text = numbered(0, 100'000);
+    std::string read;
+    std::thread reader([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+        char bytes[4096];
+        while (read.size() < text.size())
+            read.append(bytes, static_cast<size_t>(::read(pipe.read, bytes, sizeof bytes)));
+    });
+    terminal.write(Terminal::output, 0, text);
+    reader.join();
+    CHECK(read == text);
+    CHECK(terminal.blocked_s() > 2);
+    CHECK(terminal.blocked_s() == 0);
+}
+
+TEST_CASE("output waits for its log; of too much the first and the last part stay", "[output]") {
+    const Folder folder("log_writer");
+    const std::string path = rank_log_path(folder.path, 3, 1);
+    std::string all;
+    LogWriter logs;
+    for (int i = 0; i < 40; ++i) {
+        all += numbered(i * 100'000, 100'000);
+        logs.write(7, numbered(i * 100'000, 100'000));
+    }
+    REQUIRE(all.size() > (32U << 20));
+    logs.write(8, "of a source without a log\n");
+    logs.begin(7, folder.path, 3, 1);
+    logs.begin(7, folder.path, 4, 1);  // only the first counts
+    logs.finish(7);
+    logs.finish(8);
+    logs.flush(std::chrono::hours(1));
+    CHECK(logs.problems().empty());
+    const std::string text = system_env()->read_file(path);
+    const size_t part = 8 << 20;
+    CHECK(text.size() == 2 * part);
+    CHECK(text.substr(0, part) == all.substr(0, part));
+    CHECK(text.substr(text.size() - part + 200) == all.substr(all.size() - part + 200));
+    CHECK(std::distance(fs::directory_iterator(folder.path + "/logs"), fs::directory_iterator()) == 1);
+    logs.begin(9, folder.path + "/none", 1, 0);
+    logs.write(9, "text\n");
+    logs.finish(9);
+    logs.flush(std::chrono::hours(1));
+    CHECK(logs.problems() ==
+          "cannot write " + rank_log_path(folder.path + "/none", 1, 0) + ": No such file or directory\n");
 }
