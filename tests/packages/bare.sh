@@ -55,6 +55,14 @@ inside() {
         [ -z "$bound" ] || { mkdir -p "$0/$at"; mount --bind "$bound" "$0/$at"; }
         exec chroot "$0" "$@"' "$root" "$@"
 }
+# takes NAME: the system NAME gets the packages that `system` has fetched.
+takes() {
+    mkdir "$work/$1/packages"
+    cp "$work/archives/$1"/*.deb "$work/$1/packages/"
+    inside "$1" env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
+        -o DPkg::Options::=--force-unsafe-io $(cd "$work/$1" && ls -d packages/*.deb | sed 's|^|/|')
+    rm -r "$work/$1/packages"
+}
 # What a user does first; the last line is the seconds that it took.
 cat > "$work/first.sh" << 'END'
 set -eu
@@ -96,9 +104,7 @@ deb=$(echo "$work"/debs/orrery_*_amd64.deb)
 row deb "package, MB" "$(mb "$(stat -c %s "$deb")")"
 system deb "$deb"
 rm -f "$work"/archives/deb/orrery_*
-mkdir "$work/deb/packages"
-cp "$work"/archives/deb/*.deb "$work/deb/packages/"
-inside deb sh -c 'dpkg --force-unsafe-io -i /packages/*.deb && rm -r /packages'
+takes deb
 # Names, kinds, modes, sizes; not dpkg's own records and the cache of the loader, which both have new contents.
 files() {
     (cd "$work/deb" && find . -xdev ! -path './proc/*' ! -path './var/lib/dpkg/*-old' -printf '%p %y %m %U:%G %s\n') |
@@ -130,9 +136,7 @@ row deb "files left after dpkg --purge" 0
 wheel=$(echo "$work"/wheel/orrery-*-manylinux_2_34_x86_64.whl)
 row wheel "package, MB" "$(mb "$(stat -c %s "$wheel")")"
 system python python3-venv
-mkdir "$work/python/packages"
-cp "$work"/archives/python/*.deb "$work/python/packages/"
-inside python sh -c 'dpkg --force-unsafe-io -i /packages/*.deb && rm -r /packages'
+takes python
 cp "$wheel" "$work/first.sh" "$work/python/srv/"
 inside python sh -c 'python3 -m venv /srv/own && /srv/own/bin/pip install --no-index /srv/*.whl'
 row wheel "files, MB" "$(mb "$(unpacked "$work/python/srv/own/lib/python3.11/site-packages/orrery")")"
