@@ -23,7 +23,6 @@ trap ended EXIT
 
 mb() { awk "BEGIN { printf \"%.1f\", $1 / 1000000 }"; }
 row() { printf '%-8s %-34s %12s\n' "$@" | tee -a "$work/rows" >&3; }
-unpacked() { du -sxB1 --apparent-size "$1" | cut -f1; }
 
 # The system that others are copies of: essential packages and apt.
 [ -s "$work/base.tar" ] || {
@@ -139,7 +138,8 @@ system python python3-venv
 takes python
 cp "$wheel" "$work/first.sh" "$work/python/srv/"
 inside python sh -c 'python3 -m venv /srv/own && /srv/own/bin/pip install --no-index /srv/*.whl'
-row wheel "files, MB" "$(mb "$(unpacked "$work/python/srv/own/lib/python3.11/site-packages/orrery")")"
+installed=$work/python/srv/own/lib/python3.11/site-packages/orrery
+row wheel "files, MB" "$(mb "$(du -sxB1 --apparent-size "$installed" | cut -f1)")"
 inside python /srv/own/bin/orrery --version > "$work/version.wheel"
 same_code "$work/version.wheel"
 inside python /srv/own/bin/orrery plugins > "$work/plugins.wheel"
@@ -158,15 +158,14 @@ else
 fi
 inside python sh -c 'cd /srv/own/share && test -s man/man1/orrery.1 && test -s bash-completion/completions/orrery'
 first wheel inside python env PATH=/srv/own/bin:/usr/bin:/bin sh /srv/first.sh
-newest=$(find "$work/python/srv/own" -type f | while read -r file; do
-    readelf -V --wide "$file" 2> /dev/null | grep -oE 'GLIBC_[0-9.]+' || true
-done | sort -uV | tail -1)
+mapfile -t binaries < <(find "$installed" -name '*.so*' -type f; echo "$installed/bin/orrery")
+[ ${#binaries[@]} -gt 40 ] || fail "few binaries in the wheel"
+newest=$(readelf -V --wide "${binaries[@]}" | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -1)
 [ "$(printf '%s\nGLIBC_2.34\n' "$newest" | sort -V | tail -1)" = GLIBC_2.34 ] || fail "the wheel wants $newest"
 row wheel "newest version of a symbol" "$newest"
 # Nothing but glibc's own files, and CUDA's, comes from the system.
-foreign=$(find "$work/python/srv/own/lib/python3.11/site-packages/orrery" -type f | while read -r file; do
-    patchelf --print-needed "$file" 2> /dev/null || true
-done | sort -u | grep -vE '^lib(c|m|dl|rt|pthread|gcc_s)\.so\.[0-9]$|^ld-linux-x86-64\.so\.2$' |
+foreign=$(for file in "${binaries[@]}"; do patchelf --print-needed "$file"; done | sort -u |
+    grep -vE '^lib(c|m|dl|rt|pthread|gcc_s)\.so\.[0-9]$|^ld-linux-x86-64\.so\.2$' |
     grep -vE '^liborrery\.so$|-orrery\.so|^lib(cublasLt|cudnn|nccl)\.so' || true)
 [ -z "$foreign" ] || fail "the wheel needs of the system: $foreign"
 inside python sh -c '/srv/own/bin/pip uninstall -qy orrery && test ! -e /srv/own/bin/orrery &&
