@@ -23,7 +23,6 @@ trap ended EXIT
 
 mb() { awk "BEGIN { printf \"%.1f\", $1 / 1000000 }"; }
 row() { printf '%-8s %-34s %12s\n' "$@" | tee -a "$work/rows" >&3; }
-unpacked() { du -sxB1 --apparent-size "$1" | cut -f1; }
 
 # The system that others are copies of: essential packages and apt.
 [ -s "$work/base.tar" ] || {
@@ -54,6 +53,14 @@ inside() {
         mount -t tmpfs tmpfs "$0/dev/shm"
         [ -z "$bound" ] || { mkdir -p "$0/$at"; mount --bind "$bound" "$0/$at"; }
         exec chroot "$0" "$@"' "$root" "$@"
+}
+# takes NAME: the system NAME gets the packages that `system` has fetched.
+takes() {
+    mkdir "$work/$1/packages"
+    cp "$work/archives/$1"/*.deb "$work/$1/packages/"
+    inside "$1" env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
+        -o DPkg::Options::=--force-unsafe-io $(cd "$work/$1" && ls -d packages/*.deb | sed 's|^|/|')
+    rm -r "$work/$1/packages"
 }
 # What a user does first; the last line is the seconds that it took.
 cat > "$work/first.sh" << 'END'
@@ -96,9 +103,7 @@ deb=$(echo "$work"/debs/orrery_*_amd64.deb)
 row deb "package, MB" "$(mb "$(stat -c %s "$deb")")"
 system deb "$deb"
 rm -f "$work"/archives/deb/orrery_*
-mkdir "$work/deb/packages"
-cp "$work"/archives/deb/*.deb "$work/deb/packages/"
-inside deb sh -c 'dpkg --force-unsafe-io -i /packages/*.deb && rm -r /packages'
+takes deb
 # Names, kinds, modes, sizes; not dpkg's own records and the cache of the loader, which both have new contents.
 files() {
     (cd "$work/deb" && find . -xdev ! -path './proc/*' ! -path './var/lib/dpkg/*-old' -printf '%p %y %m %U:%G %s\n') |
@@ -130,12 +135,11 @@ row deb "files left after dpkg --purge" 0
 wheel=$(echo "$work"/wheel/orrery-*-manylinux_2_34_x86_64.whl)
 row wheel "package, MB" "$(mb "$(stat -c %s "$wheel")")"
 system python python3-venv
-mkdir "$work/python/packages"
-cp "$work"/archives/python/*.deb "$work/python/packages/"
-inside python sh -c 'dpkg --force-unsafe-io -i /packages/*.deb && rm -r /packages'
+takes python
 cp "$wheel" "$work/first.sh" "$work/python/srv/"
 inside python sh -c 'python3 -m venv /srv/own && /srv/own/bin/pip install --no-index /srv/*.whl'
-row wheel "files, MB" "$(mb "$(unpacked "$work/python/srv/own/lib/python3.11/site-packages/orrery")")"
+installed=$work/python/srv/own/lib/python3.11/site-packages/orrery
+row wheel "files, MB" "$(mb "$(du -sxB1 --apparent-size "$installed" | cut -f1)")"
 inside python /srv/own/bin/orrery --version > "$work/version.wheel"
 same_code "$work/version.wheel"
 inside python /srv/own/bin/orrery plugins > "$work/plugins.wheel"
@@ -154,15 +158,14 @@ else
 fi
 inside python sh -c 'cd /srv/own/share && test -s man/man1/orrery.1 && test -s bash-completion/completions/orrery'
 first wheel inside python env PATH=/srv/own/bin:/usr/bin:/bin sh /srv/first.sh
-newest=$(find "$work/python/srv/own" -type f | while read -r file; do
-    readelf -V --wide "$file" 2> /dev/null | grep -oE 'GLIBC_[0-9.]+' || true
-done | sort -uV | tail -1)
+mapfile -t binaries < <(find "$installed" -name '*.so*' -type f; echo "$installed/bin/orrery")
+[ ${#binaries[@]} -gt 40 ] || fail "few binaries in the wheel"
+newest=$(readelf -V --wide "${binaries[@]}" | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -1)
 [ "$(printf '%s\nGLIBC_2.34\n' "$newest" | sort -V | tail -1)" = GLIBC_2.34 ] || fail "the wheel wants $newest"
 row wheel "newest version of a symbol" "$newest"
 # Nothing but glibc's own files, and CUDA's, comes from the system.
-foreign=$(find "$work/python/srv/own/lib/python3.11/site-packages/orrery" -type f | while read -r file; do
-    patchelf --print-needed "$file" 2> /dev/null || true
-done | sort -u | grep -vE '^lib(c|m|dl|rt|pthread|gcc_s)\.so\.[0-9]$|^ld-linux-x86-64\.so\.2$' |
+foreign=$(for file in "${binaries[@]}"; do patchelf --print-needed "$file"; done | sort -u |
+    grep -vE '^lib(c|m|dl|rt|pthread|gcc_s)\.so\.[0-9]$|^ld-linux-x86-64\.so\.2$' |
     grep -vE '^liborrery\.so$|-orrery\.so|^lib(cublasLt|cudnn|nccl)\.so' || true)
 [ -z "$foreign" ] || fail "the wheel needs of the system: $foreign"
 inside python sh -c '/srv/own/bin/pip uninstall -qy orrery && test ! -e /srv/own/bin/orrery &&
