@@ -28,6 +28,7 @@ embed = 48
 heads = 3
 warmup = 5
 TOML
+printf 'desk1 slots=2\nanna@desk2  # upstairs\nfd00::3 slots=2\n' > hosts.txt
 submit() { $orrery submit "$source_root/scripts/gpt.lua" --config job.toml "$@"; }
 
 engines=$($orrery plugins | sed -n 's|^  engine/\([a-z0-9_]*\) .*|\1|p')

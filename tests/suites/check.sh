@@ -110,6 +110,7 @@ launcher)
     ;;
 engine)
     cp "$source/tests/suites/engines.toml" config.toml
+    printf 'n1\nn2\nn3\nn4\n' > hosts.txt
     passes "" ""
     export ORRERY_TEST_FAULT
     sed 's/sundial/wrong/' "$source/scripts/templates/engine/jobs.toml" > ranks.toml

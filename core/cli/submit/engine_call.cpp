@@ -48,6 +48,7 @@ ChildEnd run_call(const std::string& engine, const EngineCall& call) {
 int show_call(const std::string& engine, const EngineCall& call) {
     const std::string program = program_of(engine, call);
     std::fflush(stdout);
+    if (const int input = input_of(call.input); input >= 0) ::dup2(input, STDIN_FILENO);
     const pid_t child = start_process({.program = program, .arguments = call.arguments});
     int status = 0;
     if (child < 0) throw Error(fmt::format("cannot start {}: {}", program, std::strerror(errno)), Fault::failed);
