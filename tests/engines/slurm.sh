@@ -37,7 +37,8 @@ export ORRERY_TOKEN_FILE=$work/token
 srun --nodes=$nodes --ntasks=$((nodes * tasks)) --ntasks-per-node=$tasks $srun --kill-on-bad-exit=0 --wait=0 \
     $(tiny "$name" 4 "$steps") --set run.transport=gloo $*
 code=\$?
-[ \$code -ne 75 ] || scontrol requeue "\$SLURM_JOB_ID"
+# 138: SIGUSR1 came before a task could take it.
+[ \$code -ne 75 ] && [ \$code -ne 138 ] || scontrol requeue "\$SLURM_JOB_ID"
 exit \$code
 SH
     # shellcheck disable=SC2086
@@ -59,7 +60,7 @@ ended() {
         [ -n "${by_itself:-}" ] || [ "$(field Reason)" != BeginTime ] ||
             ctl scontrol update JobId="$job" StartTime=now
         return 1 ;;
-    RUNNING | COMPLETING | CONFIGURING | REQUEUED | SUSPENDED | PREEMPTED) return 1 ;;
+    "" | RUNNING | COMPLETING | CONFIGURING | REQUEUED | SUSPENDED | PREEMPTED) return 1 ;;
     esac
 }
 # over NAME: waits for the end of $job, which must be a good one.
@@ -130,8 +131,8 @@ disturbed() {
     repair "$2"
 }
 limit() {
-    steps=600  # longer than the limit
-    job_of "$1" "$1-limit" "--time=1 --signal=USR1@20"
+    steps=1000
+    job_of "$1" "$1-limit" "--time=3 --signal=USR1@120"  # it comes after 30 to 60 s
     finishes "$1" "$1-limit" 1 "USR1 before the limit"
     steps=200
 }
