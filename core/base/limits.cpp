@@ -6,6 +6,8 @@
 #include <new>
 #include <system_error>
 
+#include "base/control_groups.h"
+
 namespace orrery {
 
 void need_descriptors(int64_t count, const std::string& who) {
@@ -22,10 +24,23 @@ void need_descriptors(int64_t count, const std::string& who) {
                 Fault::failed);
 }
 
+void need_memory(int64_t bytes) {
+    const auto left = own_groups().memory_left();
+    if (!left || static_cast<double>(bytes) <= left->amount) return;
+    throw Error(
+        fmt::format("cannot allocate {} bytes: out of memory; {:.0f} bytes are left by the limit {}\n  raise the "
+                    "limit, or use fewer ranks here, a smaller batch or more micro-batches",
+                    bytes, left->amount, left->file),
+        Fault::failed);
+}
+
 namespace {
 
 std::string limits_text() {
     std::string text;
+    if (const auto& memory = own_groups().memory())
+        text += fmt::format("\n  its control group is limited to {} MiB ({})",
+                            static_cast<int64_t>(memory->amount) >> 20, memory->file);
     rlimit limit{};
     if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
         text += fmt::format("\n  its address space is limited to {} MiB (ulimit -v)", limit.rlim_cur >> 20);

@@ -8,7 +8,12 @@
 #include <climits>
 #include <ctime>
 #include <exception>
+#include <fstream>
+#include <string>
 #include <thread>
+
+#include "base/control_groups.h"
+#include "base/text.h"
 
 namespace orrery {
 
@@ -33,6 +38,25 @@ std::vector<int> allowed_processors() {
     return {0};
 }
 
+int64_t usable_processors() {
+    const auto allowed = static_cast<int64_t>(allowed_processors().size());
+    const auto& quota = own_groups().processors();
+    return quota ? std::clamp(static_cast<int64_t>(quota->amount), int64_t{1}, allowed) : allowed;
+}
+
+bool is_bound() {
+    const auto field = [](const std::string& pid, const std::string& name) {
+        std::ifstream status("/proc/" + pid + "/status");
+        for (std::string line; std::getline(status, line);)
+            if (line.starts_with(name)) return std::string(trim(line.substr(name.size())));
+        return std::string();
+    };
+    const std::string own = field("self", "Cpus_allowed:");
+    for (std::string pid = field("self", "PPid:"); pid != "0"; pid = field(pid, "PPid:"))
+        if (pid.empty() || field(pid, "Cpus_allowed:") != own) return true;
+    return own.empty();
+}
+
 double processor_s() {
     timespec time{};
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -50,7 +74,7 @@ bool run_on(const std::vector<int>& processors) {
            0;
 }
 
-int64_t most_measured_ranks() { return 64 * static_cast<int64_t>(allowed_processors().size()); }
+int64_t most_measured_ranks() { return 64 * usable_processors(); }
 
 std::vector<std::vector<int>> shares(const std::vector<int>& processors, int64_t ranks, int64_t threads) {
     const auto all = static_cast<int64_t>(processors.size());
@@ -63,7 +87,8 @@ std::vector<std::vector<int>> shares(const std::vector<int>& processors, int64_t
 }
 
 void in_parallel(size_t count, const std::function<void(size_t)>& each) {
-    in_parallel(count, std::min(allowed_processors().size(), most_threads), [&](size_t, size_t i) { each(i); });
+    in_parallel(count, std::min(static_cast<size_t>(usable_processors()), most_threads),
+                [&](size_t, size_t i) { each(i); });
 }
 
 void in_parallel(size_t count, size_t threads, const std::function<void(size_t, size_t)>& each) {

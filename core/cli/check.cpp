@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "cli/dump.h"
+#include "cli/host_limits.h"
 #include "cli/run_record/changed_settings.h"
 #include "cli/script_runner.h"
 #include "cli/submit/submit_settings.h"
@@ -289,6 +290,9 @@ int check_command(const ScriptCommand& command) {
     std::printf("%s", apart_text(apart_in_all(compiled)).c_str());
     if (script.data) prove_there(script);
     for (const std::string& note : script.notes) std::printf("%s\n", note.c_str());
+    const bool on_host = script.loader.facts("device", script.settings.device, {}).of_device().host_memory;
+    const int64_t needed = on_host ? compiled.largest_arenas().both() * script.job.local_ranks : 0;
+    if (const std::string text = host_limits_text(needed); !text.empty()) std::printf("%s\n", text.c_str());
     std::printf("checked: the plan is complete and free of deadlock%s\n",
                 script.settings.memory_bytes > 0 ? ", and fits in device.memory_gib" : "");
     return 0;

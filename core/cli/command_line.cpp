@@ -16,10 +16,11 @@
 #include "base/limits.h"
 #include "base/signals.h"
 #include "cli/command_table.h"
+#include "cli/describe/describe.h"
+#include "cli/installed.h"
 #include "cli/launch.h"
 #include "cli/output/output.h"
 #include "cli/signals.h"
-#include "lua/script.h"
 #include "run/control/job.h"
 #include "run/control/stop_request.h"
 
@@ -35,21 +36,19 @@ int written(int code) {
         Fault::failed);
 }
 
-/// Returns the last line of `orrery --help`. The manual is next to the Lua library, installed or in the source tree.
-std::string where_the_manual_is() {
-    try {
-        const std::filesystem::path library = script_library("");
-        for (const std::filesystem::path& folder : {library.parent_path() / "manual", library / "manual"})
-            if (std::filesystem::is_directory(folder)) return "The manual: " + folder.string();
-    } catch (const Error&) {  // the Lua library may be missing: help does not need it
-    }
-    return "The manual was not found: it is share/orrery/manual of an installed prefix.";
-}
+constexpr std::string_view exit_codes =
+    "Exit codes: 0 done, 1 failed, 2 the command or the script is wrong,\n"
+    "75 stopped by a signal and to be started again, 128 + signal.";
 
 std::string closing_words() {
-    return "orrery COMMAND --help says more. Exit codes: 0 done, 1 failed, 2 the command or the script is wrong,\n"
-           "75 stopped by a signal and to be started again, 128 + signal.\n" +
-           where_the_manual_is();
+    std::filesystem::path manual;
+    try {
+        manual = manual_folder();
+    } catch (const Error&) {  // the Lua library may be missing: help does not need it
+    }
+    return fmt::format("orrery COMMAND --help says more. {}\n{}", exit_codes,
+                       manual.empty() ? "The manual was not found: it is share/orrery/manual of an installed prefix."
+                                      : "The manual: " + manual.string());
 }
 
 /// Runs a command. `before`: the signal mask of the process before hold_stop_signals().
@@ -59,6 +58,9 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
     asked.bench.arguments = asked.preflight.arguments = asked.script.arguments;
     const CommandProgram program{"orrery", "Orrery trains foundation models: one script, any mesh, any backend.",
                                  version_text, closing_words, command_table(asked)};
+    const std::string_view first = argc > 1 ? argv[1] : "";
+    if (first == "--complete") return written(print_completions(program, {argv + 2, argv + argc}));
+    if (first == "--man-page") return written(print_man_page(program, exit_codes));
     const auto [command, code] = parse_command_line(program, argc, argv);
     if (!command) return code;
     if (asked.script.script_help && asked.script.script.empty()) return 0;

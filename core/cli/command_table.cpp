@@ -347,6 +347,15 @@ Command plan(ScriptCommand& script, PlanCommand& plan) {
             [&] { return plan_command(script, plan); }};
 }
 
+Command init(InitCommand& command) {
+    std::vector<Flag> flags = {
+        Flag("name", &command.folder, "folder to create; its last part is the experiment's name", {.required = true}),
+        Flag("--data", &command.data, "text to train on; the manual's pages if left out", file_name()),
+    };
+    return {"init", "write a folder with an experiment that runs: script, configurations, README", flags,
+            examples({"init my_model", "init my_model --data corpus.txt"}), [&] { return init_command(command); }};
+}
+
 Command new_plugin(NewPluginCommand& command) {
     std::vector<Flag> flags = {
         Flag("kind", &command.kind, "strategy, strategy-lua, decomposition, store, transport, data, op, device ...",
@@ -499,7 +508,8 @@ Command scale(ScriptCommand& script, ScaleCommand& scale) {
 std::vector<Command> command_table(Asked& asked) {
     ScriptCommand& script = asked.script;
     std::vector<std::string>& folders = asked.plugin_folders;
-    return {run(script),
+    return {init(asked.init),
+            run(script),
             submit(script, asked.submit),
             status(asked.job),
             logs(asked.job),

@@ -28,6 +28,7 @@ struct Asked {
     std::vector<std::string> plugin_folders;
     SimulateCommand simulate;
     PlanCommand plan;
+    InitCommand init;
     NewPluginCommand new_plugin;
     ProductsCommand products;
     CalibrateCommand calibrate;

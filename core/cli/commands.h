@@ -30,6 +30,7 @@ struct ScriptCommand {
     int64_t rank = -1;                  ///< check: rank whose plan alone is printed; -1: the plans of all ranks
     int64_t nodes = 1, node_rank = 0;   ///< number of hosts and of this one; check: 0 hosts: as many as needed
     std::string rendezvous;             ///< "host:port", for several nodes
+    std::string job, token;  ///< id and secret of the job, from the engine that started this node's launcher; "": none
     int64_t spares = 0;  ///< run: number of extra nodes that wait to replace a lost one; their numbers begin at `nodes`
     double wait_node_s = 300;            ///< run: max seconds to wait for a missing node
     int64_t restarts = 0;                ///< run: max restarts in a row that have the same cause and finish no new step
@@ -101,6 +102,11 @@ struct NewPluginCommand {
     std::string folder;  ///< folder to create; "": `name` in the current folder
 };
 
+struct InitCommand {
+    std::string folder;  ///< folder to create; its last part is the experiment's name
+    std::string data;    ///< text to train on; "": the manual's, which is copied
+};
+
 struct ProductsCommand {
     std::string device = "cpu", types = "f32,bf16";
     int64_t rank_threads = 0;  ///< CPU threads per rank; 0: the processors that this process may run on
@@ -140,6 +146,7 @@ int draw_command(const ScriptCommand& script, const DrawCommand& command);
 void require_svg(const std::string& file);
 int simulate_command(const ScriptCommand& script, const SimulateCommand& command);
 int plan_command(const ScriptCommand& script, const PlanCommand& command);
+int init_command(const InitCommand& command);
 int new_plugin_command(const NewPluginCommand& command);
 int tokenize_command(const TokenizeCommand& command);
 int products_command(const ProductsCommand& command);

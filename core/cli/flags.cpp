@@ -112,7 +112,11 @@ FlagCheck file_name() {
             [](const std::string& text) { return std::string(text.empty() ? "'': expected the name of a file" : ""); }};
 }
 
-FlagCheck one_of(std::vector<std::string> names) { return as_check(CLI::IsMember(std::move(names))); }
+FlagCheck one_of(std::vector<std::string> names) {
+    FlagCheck check = as_check(CLI::IsMember(names));
+    check.values = std::move(names);
+    return check;
+}
 
 FlagCheck one_number_of(std::vector<int64_t> numbers) { return as_check(CLI::IsMember(std::move(numbers))); }
 
@@ -121,6 +125,12 @@ Flag::Flag(std::string name, FlagTarget to, std::string help, FlagCheck check, F
 
 Flag::Flag(std::string name, FlagTarget to, std::string help, FlagRules rules)
     : Flag(std::move(name), std::move(to), std::move(help), {}, rules) {}
+
+bool Flag::takes_text() const {
+    return std::holds_alternative<std::string*>(to) || std::holds_alternative<std::vector<std::string>*>(to) ||
+           std::holds_alternative<std::optional<std::string>*>(to) ||
+           std::holds_alternative<std::function<void(const std::string&)>>(to);
+}
 
 std::vector<Flag> operator+(std::vector<Flag> flags, const std::vector<Flag>& more) {
     flags.insert(flags.end(), more.begin(), more.end());

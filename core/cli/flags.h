@@ -11,6 +11,7 @@ namespace orrery {
 struct FlagCheck {
     std::string shown;                                          ///< the valid values, for the help
     std::function<std::string(const std::string&)> problem_of;  ///< returns what is wrong with a value; "": valid
+    std::vector<std::string> values = {};                       ///< all valid values, where they are few names
 };
 
 FlagCheck number(double least, double most);
@@ -44,6 +45,10 @@ struct FlagRules {
 struct Flag {
     Flag(std::string name, FlagTarget to, std::string help, FlagCheck check, FlagRules rules = {});
     Flag(std::string name, FlagTarget to, std::string help, FlagRules rules = {});
+
+    bool positional() const { return name[0] != '-'; }
+    bool takes_value() const { return rules.valued || !std::holds_alternative<bool*>(to); }
+    bool takes_text() const;
 
     std::string name;  ///< "-o,--out"; without dashes a positional argument
     FlagTarget to;

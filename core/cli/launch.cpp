@@ -19,13 +19,16 @@
 
 #include "base/limits.h"
 #include "base/processors.h"
+#include "base/topology.h"
 #include "cli/commands.h"
 #include "cli/signals.h"
 #include "cli/supervise/rank_processes.h"
 #include "cli/tell.h"
 #include "orrery/error.h"
+#include "plugin/loader.h"
 #include "run/control/address.h"
 #include "run/control/rendezvous.h"
+#include "run/settings.h"
 
 namespace orrery {
 namespace {
@@ -51,6 +54,7 @@ Place address_of(const ScriptCommand& command) {
 }
 
 std::string token_of(const ScriptCommand& command) {
+    if (!command.token.empty()) return command.token;
     if (const auto shared = user_token()) return *shared;
     if (command.nodes > 1)
         throw Error(
@@ -83,10 +87,47 @@ int launch(const LaunchSpec& spec) {
     return ranks.code();
 }
 
+namespace {
+
+/// Returns the processors of each rank of this host; nothing if they are not pinned.
+std::vector<std::vector<int>> places_of(Job job, const Settings& settings, Config& config, const Loader& loader) {
+    if (!settings.pin_ranks || job.local_ranks < 2) return {};
+    const int64_t threads = threads_of(settings, job);
+    std::vector<std::string> devices;
+    if (const auto address = loader.device_address(settings.device))
+        for (job.local_rank = 0; job.local_rank < job.local_ranks; ++job.local_rank) {
+            Config options = device_options(settings, config, job);
+            devices.push_back(address(options));
+        }
+    return Topology(allowed_processors()).places(job.local_ranks, threads, devices);
+}
+
+}  // namespace
+
+void place_ranks(LaunchSpec& spec, const Settings& settings, Config& config, const Loader& loader) {
+    Job job = spec.job;
+    job.assigned = job.ours = true;
+    job.local_ranks = spec.local_ranks;
+    spec.job.threads = threads_of(settings, job);
+    spec.job.processors = usable_processors() / spec.local_ranks;
+    spec.processors = places_of(job, settings, config, loader);
+}
+
+void take_place(Job& job, const Settings& settings, Config& config, const Loader& loader) {
+    if (!job.assigned || job.ours || !job.counted || is_bound()) return;
+    const auto places = places_of(job, settings, config, loader);
+    if (places.empty()) return;
+    const int64_t threads = threads_of(settings, job), processors = usable_processors() / job.local_ranks;
+    if (!run_on(places[static_cast<size_t>(job.local_rank)])) return;  // a container may refuse
+    job.threads = threads;  // of all processors of the host, which this rank does not see any more
+    job.processors = processors;
+}
+
 void pin_rank(const Job& job, const TransportContract& contract) {
-    const std::vector<int> allowed = allowed_processors();
-    if (!contract.pins_ranks || job.local_ranks > static_cast<int64_t>(allowed.size())) return;
-    run_on({allowed[static_cast<size_t>(job.local_rank)]});  // a container may refuse; timings are then less precise
+    if (!contract.pins_ranks || job.local_ranks < 2) return;
+    const auto places = Topology(allowed_processors()).places(job.local_ranks, 1);
+    if (places.empty()) return;
+    run_on({places[static_cast<size_t>(job.local_rank)].front()});  // a container may refuse; timings are less precise
 }
 
 void check_nodes(const ScriptCommand& command) {

@@ -10,7 +10,10 @@
 
 namespace orrery {
 
+class Config;
+class Loader;
 class SignalTaker;
+struct Settings;
 
 struct LaunchSpec {
     std::vector<std::string> arguments;  ///< arguments of each rank: argv[0] and on
@@ -55,10 +58,16 @@ LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks);
 /// is killed. `claim` is called on node 0 before a rank starts; its error is sent to the other nodes. A usage error on
 /// any node makes all nodes exit with its code.
 int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void()>& claim);
+/// Sets the threads of each rank of this host and, with run.pin_ranks, the processors that it may run on: near its
+/// device, if that is known. Throws Error if a rank has no device of its own.
+void place_ranks(LaunchSpec& spec, const Settings& settings, Config& config, const Loader& loader);
+/// For a rank that another launcher started: takes its place on this host in the same way and sets its threads, unless
+/// the launcher has bound it to processors.
+void take_place(Job& job, const Settings& settings, Config& config, const Loader& loader);
 void refuse_launch_flags(const ScriptCommand& command, const Job& job);
 
-/// Pins each rank of this host to its own processor, if the transport's contract sets pins_ranks and there are enough
-/// processors. Two ranks on one processor would measure the scheduler, not the transport.
+/// Pins each rank of this host to one processor of its place, if the transport's contract sets pins_ranks and there are
+/// enough processors. Two ranks on one processor would measure the scheduler, not the transport.
 void pin_rank(const Job& job, const TransportContract& contract);
 
 /// Runs a rank of a command that measures: joins the job, also serving its rendezvous if this rank has to, calls

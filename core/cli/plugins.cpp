@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include "base/suggest.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/installed.h"
 #include "control/wire.h"
 #include "ir/op.h"
 #include "lua/script.h"
@@ -21,14 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Each template scripts/templates/KIND is a complete plugin named "sundial"; .all has files that all kinds share.
+/// Each template scripts/templates/KIND is a complete plugin named "sundial"; .all has files that all kinds share,
+/// .init what `orrery init` writes.
 constexpr std::string_view model = "sundial", model_type = "Sundial", shared = ".all";
-
-std::string replaced(std::string text, std::string_view what, std::string_view by) {
-    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))
-        text.replace(at, what.size(), by);
-    return text;
-}
 
 std::string type_name(const std::string& name) {
     std::string type;
@@ -46,8 +40,8 @@ std::vector<std::string> kinds_in(const fs::path& templates) {
     std::vector<std::string> kinds;
     std::error_code none;
     for (const auto& entry : fs::directory_iterator(templates, none))
-        if (entry.is_directory() && entry.path().filename() != shared)
-            kinds.push_back(entry.path().filename().string());
+        if (const std::string kind = entry.path().filename(); entry.is_directory() && kind[0] != '.')
+            kinds.push_back(kind);
     std::sort(kinds.begin(), kinds.end());
     return kinds;
 }
@@ -74,14 +68,6 @@ void require_op_name(const std::string& name) {
                         quote(name), name));
     if (find_op_def(name))
         throw Error(fmt::format("{} is already a built-in op\n  choose another name for the new op", quote(name)));
-}
-
-std::string read(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::stringstream text;
-    text << file.rdbuf();
-    if (!file) throw Error(fmt::format("cannot read the template {}", path.string()), Fault::failed);
-    return text.str();
 }
 
 void tell_next(const NewPluginCommand& command, const fs::path& folder, const fs::path& library) {
@@ -116,20 +102,12 @@ int new_plugin_command(const NewPluginCommand& command) {
     require_name(command.name);
     if (command.kind == "op") require_op_name(command.name);
     const fs::path folder = command.folder.empty() ? command.name : command.folder;
-    if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
-        throw Error(
-            fmt::format("{} exists and is not empty; nothing was written\n  choose another folder: "
-                        "orrery new-plugin {} {} FOLDER",
-                        folder.string(), command.kind, command.name));
-    fs::create_directories(folder);
+    make_new_folder(folder, fmt::format("orrery new-plugin {} {} FOLDER", command.kind, command.name));
     std::set<std::string> names;
     for (const fs::path& from : {templates / shared, templates / command.kind})
         for (const auto& entry : fs::directory_iterator(from)) {
             const std::string name = replaced(entry.path().filename().string(), model, command.name);
-            std::ofstream file(folder / name, std::ios::binary);
-            file << renamed(read(entry.path()), command.name);
-            file.close();
-            if (!file) throw Error(fmt::format("cannot write {}", (folder / name).string()), Fault::failed);
+            write_new(folder / name, renamed(installed_text(entry.path()), command.name));
             names.insert(name);
         }
     std::printf("%s: %s\n", folder.string().c_str(), join({names.begin(), names.end()}, " ").c_str());

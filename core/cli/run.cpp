@@ -14,12 +14,13 @@
 #include "base/files/result_file.h"
 #include "base/json.h"
 #include "base/limits.h"
-#include "base/processors.h"
 #include "cli/command_line.h"
+#include "cli/host_limits.h"
 #include "cli/launch.h"
 #include "cli/launchers.h"
 #include "cli/output/output.h"
 #include "cli/ranks.h"
+#include "cli/role.h"
 #include "cli/run_record/changed_settings.h"
 #include "cli/run_record/kept.h"
 #include "cli/run_record/run_record.h"
@@ -342,7 +343,8 @@ void refuse_other_ranks(ScriptRunner& script) {
     const Settings& settings = script.settings;
     if (job.ranks != settings.mesh.ranks())
         throw Error(script.config().table("mesh").origin(),
-                    fmt::format("mesh {} has {} ranks, but {} started {}\n  start as many ranks, or change [mesh]",
+                    fmt::format("mesh {} has {} ranks, but {} started {}\n  start as many tasks as ranks, or one on "
+                                "each node; or change [mesh]",
                                 settings.mesh.text(), settings.mesh.ranks(),
                                 job.launcher.empty() ? "this command" : job.launcher, job.ranks));
     if (settings.ranks > 0 && job.assigned && job.counted && job.local_ranks != settings.ranks)
@@ -376,6 +378,8 @@ void run_rank_script(const ScriptCommand& command, const Job& job, Sessions& ses
         show_output(job.rank, script.settings.output_all ? Shown::prefixed : Shown::nothing);
     refuse_other_ranks(script);
     script.load();
+    if (job.assigned && !job.ours && job.local_rank == 0) tell_quota();
+    take_place(script.job, script.settings, script.config(), script.loader);
     if (job.ranks > 1) sessions.backend = make_rendezvous(script.settings.rendezvous, script.config(), script.registry);
     script.run();
 }
@@ -435,11 +439,7 @@ int start_ranks(const ScriptCommand& command, const RankCommand& work, ScriptRun
     const int64_t ranks = settings.mesh.ranks();
     need_descriptors(settings.mesh, checked.joined());
     LaunchSpec spec = over_hosts(command, ranks);
-    Job local;
-    local.local_ranks = spec.local_ranks;
-    spec.job.threads = threads_of(settings, local);
-    spec.job.processors = static_cast<int64_t>(allowed_processors().size()) / spec.local_ranks;
-    if (settings.pin_ranks) spec.processors = shares(allowed_processors(), spec.local_ranks, spec.job.threads);
+    place_ranks(spec, settings, checked.config(), checked.loader);
     spec.folder = checked.data ? checked.folder() : "";
     spec.shows_all = settings.output_all;
     spec.taken_by = &signals;
@@ -473,6 +473,7 @@ int run_rank(const RankCommand& ranks, const Job& job) {
 }
 
 int launch_ranks(const ScriptCommand& command, const RankCommand& work, const Job& job, SignalTaker& signals) {
+    tell_quota();
     const auto checked = work.check(job);
     const auto claim = [&] {
         if (work.claim) work.claim(*checked);
@@ -497,24 +498,56 @@ int launch_ranks(const ScriptCommand& command, const RankCommand& work, const Jo
     return run_alone(work, job, sessions);
 }
 
-}  // namespace
-
-int run_on_ranks(const ScriptCommand& command, const RankCommand& work) {
-    const Job job = job_from_environment([&] { return launchers_of([&] { return config_of(command); }); });
-    SignalTaker signals(job.ranks > 1 ? fmt::format("[rank {}] ", job.rank) : "");
-    if (command.script_help) return show_options(command, job);
-    if (!job.assigned || job.rank == 0) show_output(job.assigned ? job.rank : -1, Shown::plain);
+int run_launcher(const ScriptCommand& command, const RankCommand& work, const Job& job, SignalTaker& signals) {
+    show_output(-1, Shown::plain);
     check_nodes(command);
-    if (job.assigned) {
-        if (!job.ours) refuse_launch_flags(command, job);
-        return run_rank(work, job);
-    }
     if (command.nodes == 1) return launch_ranks(command, work, job, signals);
     try {
         return launch_ranks(command, work, job, signals);
     } catch (const std::exception& error) {
         return end_launcher(command, explain(error), fault_of(error));
     }
+}
+
+/// Runs a task that another launcher started, as a rank or as the launcher of its node's ranks.
+int run_task(const ScriptCommand& command, const RankCommand& work, Job job, const LaunchedTask& task,
+             SignalTaker& signals) {
+    const auto settings = settings_of(command);
+    const TaskRole role = checked_role(command, job, task, settings);
+    Job own;
+    own.nonce = job.nonce;
+    if (role.kind == TaskRole::alone) {
+        std::fprintf(stderr, "orrery: %s started one task, and mesh %s has %lld ranks: they start on this host\n",
+                     job.launcher.c_str(), settings->mesh.text().c_str(),
+                     static_cast<long long>(settings->mesh.ranks()));
+        return run_launcher(command, work, own, signals);
+    }
+    std::optional<MeetingFolder> folder;
+    if (settings) folder = {settings->folder.empty() ? "runs" : settings->folder, settings->join_timeout};
+    if (job.ranks > 1 || role.kind == TaskRole::rank) settle_meeting(job, task, folder);
+    if (role.kind == TaskRole::rank) {
+        if (job.rank == 0) show_output(0, Shown::plain);
+        return run_rank(work, job);
+    }
+    return run_launcher(agent_of(command, role, job), work, own, signals);
+}
+
+}  // namespace
+
+int run_on_ranks(const ScriptCommand& command, const RankCommand& work) {
+    const auto ours = job_from_orrery();
+    const auto task =
+        ours ? std::nullopt : launched_task([&] { return launchers_of([&] { return config_of(command); }); });
+    Job job = ours ? *ours : task ? job_of(*task) : Job{};
+    if (job.nonce.empty()) job.nonce = make_nonce();
+    SignalTaker signals(job.ranks > 1 ? fmt::format("[rank {}] ", job.rank) : "");
+    if (command.script_help) return show_options(command, job);
+    if (ours) {
+        if (job.rank == 0) show_output(0, Shown::plain);
+        return run_rank(work, job);
+    }
+    if (task) return run_task(command, work, std::move(job), *task, signals);
+    return run_launcher(command, work, job, signals);
 }
 
 int run_command(const ScriptCommand& command) {

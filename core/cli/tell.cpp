@@ -169,7 +169,7 @@ int end_launcher(const ScriptCommand& command, const std::string& what, Fault fa
     print(what);
     const int code = exit_code(fault);
     const auto place = parse_place(command.rendezvous);
-    const auto token = any_token();
+    const auto token = command.token.empty() ? any_token() : command.token;
     const auto backend = any_meeting([&] { return load_config(command.config, command.sets); });
     if (!place || !token || command.node_rank < 0 || !backend || fault == Fault::peer) return code;
     Job job;
@@ -218,6 +218,8 @@ int end_by(const Loss& loss) {
     return loss.code;
 }
 
-std::string job_name(const ScriptCommand& command) { return std::filesystem::path(command.script).stem().string(); }
+std::string job_name(const ScriptCommand& command) {
+    return command.job.empty() ? std::filesystem::path(command.script).stem().string() : command.job;
+}
 
 }  // namespace orrery

@@ -46,8 +46,8 @@ const std::vector<SchemaKey>& schema() {
          "CPU threads of one rank; 0: the processors allowed, divided by the ranks of this host", 0},
         of_host(
             {"run", "pin_ranks", flag, "true",
-             "give each rank process that `orrery run` starts processors of its own, where there are enough for its "
-             "threads"}),
+             "give each rank process processors of its own, by sockets and cores and near its GPU, where there are "
+             "enough for its threads and no launcher has bound it"}),
         {"run", "overlap", text, "\"auto\"",
          "collectives on a thread of their own, beside what the rank computes; auto: where its processors are more "
          "than "

@@ -55,7 +55,9 @@ std::string refusal(const wire::Welcome& welcome, const JoinOptions& options) {
             return fmt::format(
                 "the running job has {}, this process expects {}\n  give every host the same --nodes and [mesh]",
                 wire::shape_text(welcome.world, welcome.per_host), wire::shape_text(options.world, options.per_host));
-        default: return "the job token does not match, or the script's name; is another job using that port?";
+        default:
+            return "the job token does not match, or the script's name\n  set ORRERY_TOKEN, or the file of "
+                   "ORRERY_TOKEN_FILE, to the same secret on all nodes; is another job using that port?";
     }
 }
 

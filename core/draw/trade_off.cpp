@@ -35,7 +35,7 @@ struct Spot {
     double x = 0, y = 0;
 };
 
-double distance(Spot a, Spot b) { return std::hypot(a.x - b.x, a.y - b.y); }
+double distance(Spot a, Spot b) { return std::sqrt((a.x - b.x) * (a.x - b.x) + (a.y - b.y) * (a.y - b.y)); }
 
 class TradeOffDrawing {
 public:

@@ -95,16 +95,17 @@ void check_abi(const Found& file, const LibraryFile& library) {
                     describe_abi(this_abi()) + rebuild_line(file));
 }
 
+// keeps a library loaded after its shared_library is destroyed (RTLD_NODELETE)
+constexpr auto open_for_good =
+    static_cast<dll::load_mode::type>(dll::load_mode::rtld_now | dll::load_mode::rtld_local | RTLD_NODELETE);
+
 /// Opens a plugin's file, never to close it, and returns the PluginInfo in this file, not one of another library.
 const PluginInfo& open(const Found& file) {
     const SignalsKept kept;
     dll::shared_library library;
     std::error_code problem;
-    // keeps the library loaded after `library` is destroyed (RTLD_NODELETE)
-    constexpr auto mode =
-        static_cast<dll::load_mode::type>(dll::load_mode::rtld_now | dll::load_mode::rtld_local | RTLD_NODELETE);
     ::dlerror();
-    library.load(file.path, problem, mode);
+    library.load(file.path, problem, open_for_good);
     if (problem) {
         const char* said = ::dlerror();  // the text of dlerror(), since the text of `problem` is misleading
         const std::string reason = said ? said : problem.message();
@@ -317,6 +318,20 @@ std::string Loader::cannot_run(std::string_view kind, std::string_view name) con
     for (const Found& file : files_in(folders_))
         if (file.kind == kind && file.name == name) return load_file(file, facts_of(file), calls_).cannot_run;
     return "";
+}
+
+std::function<std::string(Config&)> Loader::device_address(std::string_view name) const {
+    for (const Found& file : files_in(folders_)) {
+        if (file.kind != "device" || file.name != name) continue;
+        load_file(file, facts_of(file), calls_);
+        const dll::shared_library library(file.path, open_for_good);
+        if (!library.has("orrery_device_address")) return nullptr;
+        auto* const address = &library.get<std::string(Config&)>("orrery_device_address");
+        return [=, full = "device/" + file.name](Config& options) {
+            return call_plugin(full, "orrery_device_address", [&] { return address(options); });
+        };
+    }
+    return nullptr;
 }
 
 std::vector<std::string> Loader::names() const {

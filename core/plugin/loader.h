@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -45,6 +46,10 @@ public:
     /// Returns why plugin KIND/NAME cannot be used on this machine although its file can be loaded; "" when it can be
     /// used or does not exist.
     std::string cannot_run(std::string_view kind, std::string_view name) const;
+
+    /// Returns the function `orrery_device_address` of a device plugin; nullptr if it has none. From a device's options
+    /// it returns the PCI address of the device that a rank with them will use, "0000:17:00.0", or "" if not known.
+    std::function<std::string(Config&)> device_address(std::string_view name) const;
 
     /// Returns the names of all plugin files in the folders, "transport/gloo", sorted. Does not load them.
     std::vector<std::string> names() const;

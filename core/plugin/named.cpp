@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "base/control_groups.h"
 #include "base/foreign/plugin_call.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "orrery/data.h"
 #include "orrery/engine.h"
@@ -39,11 +42,15 @@ std::unique_ptr<Made> named_made(const std::string& plugin, std::unique_ptr<Made
 
 class NamedDevice final : public Device, Named<Device> {
 public:
-    using Named::Named;
+    NamedDevice(std::string plugin, std::unique_ptr<Device> made, const DeviceFacts& facts)
+        : Named(std::move(plugin), std::move(made)), in_host_memory_(facts.host_memory) {}
     DeviceLimits limits() override {
-        return call("limits", [&] { return made_->limits(); });
+        DeviceLimits limits = call("limits", [&] { return made_->limits(); });
+        if (in_host_memory_) limits.memory_bytes = std::min(limits.memory_bytes, usable_memory());
+        return limits;
     }
     Memory allocate(int64_t bytes, MemoryKind kind) override {
+        if (kind != MemoryKind::device || in_host_memory_) need_memory(bytes);
         return call("allocate", [&] { return made_->allocate(bytes, kind); });
     }
     void release(Memory& memory) override {
@@ -92,6 +99,9 @@ public:
     std::unique_ptr<Kernel> capture(const std::function<void()>& work, std::string& why_not) override {
         return made_->capture(work, why_not);
     }
+
+private:
+    const bool in_host_memory_;
 };
 
 /// Wraps a plugin's communicator. Events that its calls return are not wrapped: they belong to the plugin's own.
@@ -495,7 +505,8 @@ Registry named(const std::string& plugin, const Registry& alone, const PluginFac
     for (const std::string& full : alone.names()) {
         const size_t cut = full.find('/');
         const std::string kind = full.substr(0, cut), name = full.substr(cut + 1);
-        if (kind == "device") all.add_device(name, named_factory<NamedDevice>(plugin, alone.device(name, {})));
+        if (kind == "device")
+            all.add_device(name, named_factory<NamedDevice>(plugin, alone.device(name, {}), facts.of_device()));
         if (kind == "transport")
             all.add_transport(name,
                               named_factory<NamedTransport>(plugin, alone.transport(name, {}), facts.of_transport()));

@@ -41,7 +41,7 @@ bool has_kernels_beside(const Plan& plan, int64_t rank, const std::string& axis)
 
 bool has_spare_processors(const Settings& settings, const Job& job, int64_t processors) {
     if (processors > 0) return processors / std::max<int64_t>(1, job.local_ranks) > std::max<int64_t>(1, job.threads);
-    const auto allowed = static_cast<int64_t>(allowed_processors().size());
+    const auto allowed = usable_processors();
     int64_t own = allowed / std::max<int64_t>(1, job.local_ranks);
     if (const int64_t given = std::max(job.processors, job.threads); given > 0) own = std::min(given, allowed);
     return own > threads_of(settings, job);

@@ -204,13 +204,20 @@ void check_resume(const Settings& settings, Config& config, CheckpointStore& sto
                                 store.place()));
 }
 
-std::unique_ptr<Device> make_device(const Settings& settings, Config& config, const Registry& registry,
-                                    const Job& job) {
+Config device_options(const Settings& settings, Config& config, const Job& job) {
     Config options = config.table("device").table(settings.device);  // a copy: the run's configuration must not change
     if (!options.has("threads"))
         options.set("threads",
                     {int64_t{threads_of(settings, job)}, config.table("run").where("threads_per_rank"), true});
     options.set("local_rank", {job.local_rank, {}, true});
+    options.set("local_ranks", {job.assigned ? job.local_ranks : 1, {}, true});
+    options.set("own_environment", {job.assigned && !job.ours, {}, true});
+    return options;
+}
+
+std::unique_ptr<Device> make_device(const Settings& settings, Config& config, const Registry& registry,
+                                    const Job& job) {
+    Config options = device_options(settings, config, job);
     auto device = registry.device(settings.device, config.table("run").where("device"))(options);
     options.reject_unused();
     return device;
@@ -225,7 +232,7 @@ std::unique_ptr<RendezvousBackend> make_rendezvous(const std::string& name, Conf
 
 int threads_of(const Settings& settings, const Job& job) {
     if (settings.threads_per_rank > 0) return static_cast<int>(settings.threads_per_rank);
-    const auto allowed = static_cast<int64_t>(allowed_processors().size());
+    const auto allowed = usable_processors();
     if (job.threads > 0) return static_cast<int>(std::min(job.threads, allowed));
     return static_cast<int>(std::max<int64_t>(1, allowed / std::max<int64_t>(1, job.local_ranks)));
 }

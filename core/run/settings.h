@@ -85,6 +85,9 @@ int64_t ranks_per_host(const Settings& settings, Config& config, int64_t hosts);
 /// although run.resume = "required". `fresh`: the run's folder will be moved aside first.
 void check_resume(const Settings& settings, Config& config, CheckpointStore& store, bool fresh);
 
+/// Returns the options of a rank's device: its table and what core adds, its threads and its place on the host.
+Config device_options(const Settings& settings, Config& config, const Job& job);
+
 /// Makes this process's device from its plugin, with the threads of a rank. Throws Error at an unknown key of
 /// [device.NAME].
 std::unique_ptr<Device> make_device(const Settings& settings, Config& config, const Registry& registry, const Job& job);

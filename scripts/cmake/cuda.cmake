@@ -89,3 +89,9 @@ function(orrery_cuda_sources target)
   endforeach()
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${flags}>)
 endfunction()
+
+# orrery_finds_cuda(TARGET): the installed plugin TARGET finds CUDA's libraries where toolkits are, too.
+function(orrery_finds_cuda target)
+  set_target_properties(${target} PROPERTIES
+    INSTALL_RPATH "$ORIGIN/../..;/usr/local/cuda/lib64;/usr/local/cuda/lib")
+endfunction()

@@ -68,7 +68,8 @@ endfunction()
 
 # orrery_plugin(KIND NAME sources...): target KIND_NAME, file liborrery_KIND_NAME.so in build/plugins. KIND is data,
 # device, op, transport, strategy, store, rendezvous, launcher or engine; NAME is lower case. .cu files are compiled
-# where orrery has CUDA, and the others see ORRERY_CUDA defined then. More libraries: target_link_libraries(KIND_NAME ...).
+# where orrery has CUDA, and the others see ORRERY_CUDA defined then. More libraries:
+# target_link_libraries(KIND_NAME ...).
 function(orrery_plugin kind name)
   if(NOT kind MATCHES "^(data|device|engine|op|transport|strategy|store|rendezvous|launcher)$"
      OR NOT name MATCHES "^[a-z0-9_]+$")

@@ -14,7 +14,7 @@ mkdir -p "$out"
 # What the targets parse with, and what that needs.
 mapfile -t sources < <(ls core/base/*.cpp core/base/files/*.cpp core/config/*.cpp core/layout/{layout,mesh,shards}.cpp \
     core/run/checkpoint/format/*.cpp \
-    core/control/*.cpp plugins/engine/ssh/hostfile.cpp \
+    core/control/*.cpp plugins/engine/ssh/hostfile.cpp plugins/launcher/slurm/node_list.cpp \
     tests/fuzz/*.cpp | grep -v tests/fuzz/driver.cpp)
 
 # build NAME FLAGS...: build-fuzz/NAME, of what has changed.
@@ -51,13 +51,14 @@ files_of() {
     safetensors) echo $room/format/safetensors.cpp core/base/files/file_kind.cpp ;;
     json) echo core/base/json.cpp ;;
     hostfile) echo plugins/engine/ssh/hostfile.cpp ;;
+    node_list) echo plugins/launcher/slurm/node_list.cpp ;;
     toml) echo core/config/load.cpp core/config/bounds.cpp core/config/render.cpp ;;
     esac
 }
 
 seeds=$out/seeds bad=0 all=0
 targets=("${@:2}")
-[ $# -ge 2 ] || targets=(frames hello manifest index safetensors json toml hostfile)
+[ $# -ge 2 ] || targets=(frames hello manifest index safetensors json toml node_list hostfile)
 build/tests/fuzz_tests --write "$seeds"
 
 # What is freed and kept away counts as memory, too: less of it than the 256 MiB of ASan.

@@ -44,10 +44,11 @@ Target safetensors_target();
 Target json_target();
 Target toml_target();
 Target hostfile_target();
+Target node_list_target();
 
 inline std::vector<Target> targets() {
-    return {frames_target(),      hello_target(), manifest_target(), index_target(),
-            safetensors_target(), json_target(),  toml_target(),     hostfile_target()};
+    return {frames_target(), hello_target(), manifest_target(), index_target(),    safetensors_target(),
+            json_target(),   toml_target(),  hostfile_target(), node_list_target()};
 }
 
 }  // namespace orrery::fuzz

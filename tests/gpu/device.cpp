@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "gpu/gpu.h"
+#include "plugin/loader.h"
 
 using namespace orrery;
 
@@ -198,6 +199,36 @@ TEST_CASE("gpu: a copy of ordinary memory is not captured, and copies go on afte
         CHECK(back == sent);
     }
     device->release(memory);
+}
+
+TEST_CASE("gpu: a rank's GPU and its address on the bus", "[device]") {
+    const auto address = Loader({gpu::plugin_folder()}).device_address("cuda");
+    REQUIRE(address);
+    int gpus = 0;
+    kernels::cuda::check(cudaGetDeviceCount(&gpus), "counting the GPUs");
+    const auto of_rank = [&](int64_t rank, int64_t ranks, bool own, int64_t asked = -1) {
+        Config options("device.cuda");
+        options.set("local_rank", {rank});
+        options.set("local_ranks", {ranks});
+        options.set("own_environment", {own});
+        if (asked >= 0) options.set("device", {asked});
+        return address(options);
+    };
+    std::vector<std::string> all;
+    for (int gpu = 0; gpu < gpus; ++gpu) {
+        char text[32] = "";
+        kernels::cuda::check(cudaDeviceGetPCIBusId(text, sizeof text, gpu), "reading an address");
+        all.emplace_back(text);
+        CHECK(of_rank(gpu, gpus, false) == text);
+        CHECK(of_rank(0, 1, false, gpu) == text);
+    }
+    const std::string both = "this host has " + std::to_string(gpus + 1) +
+                             " ranks, but the driver shows rank 0 of them " + std::to_string(gpus) + " GPU";
+    CHECK_THROWS_WITH(of_rank(0, gpus + 1, false), Catch::Matchers::Contains(both));
+    if (gpus == 1)
+        CHECK(of_rank(5, 8, true) == all.front());
+    else
+        CHECK_THROWS_WITH(of_rank(0, gpus + 1, true), Catch::Matchers::Contains(both));
 }
 
 TEST_CASE("gpu: limits are measured", "[device]") {

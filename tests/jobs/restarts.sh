@@ -44,7 +44,7 @@ grep -q "move away what is there" folder.err || { cat folder.err; fail "a folder
 
 refused "--restarts: |-1|0 to 1000" run_tiny bad 5 --restarts -1
 refused "--restarts: |99999999999999999999|0 to 1000" run_tiny bad 5 --restarts 99999999999999999999
-refused "--restarts 2|torchrun has started the ranks|leave --restarts out" as_rank 0 2 29999 $orrery run \
+refused "--restarts 2|torchrun started 2 tasks, 2 of them on this host|leave --restarts out" as_rank 0 2 29999 $orrery run \
     "$source_root/scripts/gpt.lua" --restarts 2
 refused "--restarts 2|threads|another transport" run_tiny bad 5 --restarts 2 --set run.transport=threads
 refused "run.resume = \"never\"|--restarts 2|leave one of them out" run_tiny bad 5 --restarts 2 --set run.resume=never

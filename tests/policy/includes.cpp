@@ -58,6 +58,7 @@ std::string library_of(const std::string& header) {
         {std::regex("^(dnnl|oneapi/).*"), "onednn"},
         {std::regex("^oniguruma.*"), "onig"},
         {std::regex("^utf8proc.*"), "utf8proc"},
+        {std::regex("^hwloc.*"), "hwloc"},
         {std::regex("^curl/.*"), "curl"},
         {std::regex("^hiredis/.*"), "gloo"},
         {std::regex("^httplib.*"), "http"},
@@ -77,6 +78,7 @@ std::string first_part(const std::string& path) { return path.substr(0, path.fin
 bool may_use(const Source& source, const std::string& library) {
     if (library == "fmt") return source.in("core") && !source.in("core/include");
     if (library == "json" || library == "openssl") return source.in("core/base");
+    if (library == "hwloc") return source.path == "core/base/topology.cpp";
     if (library == "boost") return source.path == "core/plugin/loader.cpp";
     if (library == "toml") return source.in("core/config");
     if (library == "lua") return source.in("core/lua");
@@ -168,6 +170,7 @@ TEST_CASE("the table itself refuses what it must") {
     CHECK(refused("core/run/a.cpp", "#include <nlohmann/json.hpp>"));
     CHECK(refused("core/run/a.cpp", "#include <oniguruma.h>"));
     CHECK(refused("core/base/a.cpp", "#include <utf8proc.h>"));
+    CHECK(refused("core/base/a.cpp", "#include <hwloc.h>"));
     CHECK(refused("core/tokenizer/a.cpp", "#include \"ir/program.h\""));
     CHECK(refused("core/control/a.cpp", "#include \"run/control/job.h\""));
     CHECK(refused("core/plugin/registry.cpp", "#  include <boost/dll.hpp>"));

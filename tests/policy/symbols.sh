@@ -1,5 +1,6 @@
 #!/bin/sh
-# liborrery.so exports what ORRERY_API marks, plugins export one symbol, and nobody links a plugin.
+# liborrery.so exports what ORRERY_API marks, plugins export one symbol, nobody links a plugin, none needs a newer glibc
+# than the wheel promises.
 # usage: symbols.sh BUILD
 set -eu
 build=$1 bad=0
@@ -24,4 +25,11 @@ for file in "$build"/liborrery.so "$build"/orrery "$build"/plugins/*.so; do
     [ -e "$file" ] || continue
     if readelf -d "$file" | grep -q 'NEEDED.*liborrery_'; then echo "$file links a plugin"; bad=1; fi
 done
+# What the wheel promises (scripts/wheel); compilers of newer systems than Debian 12 choose newer symbols by themselves.
+if ldd --version | grep -q ' 2\.36$'; then
+    for file in "$build"/liborrery.so "$build"/orrery "$build"/plugins/*.so; do
+        newest=$(readelf -V --wide "$file" | grep -oE 'GLIBC_2\.[0-9]+' | sort -uV | tail -n 1)
+        [ "${newest#GLIBC_2.}" -le 34 ] || { echo "$file takes a symbol of $newest, the wheel is for 2.34"; bad=1; }
+    done
+fi
 exit $bad

@@ -59,6 +59,63 @@ on_gpu stages 20 "${two[@]}" --set mesh.dp=1 --set mesh.pp=2 --set train.microba
 captured stages
 near stages cpu
 
+# Of ranks that another launcher started each may see a GPU of its own: it has number 0 for all. More GPUs than one,
+# but fewer than ranks, are refused by every rank; so is one for two ranks of `orrery run`, which all see the same.
+port=$(free_port)
+for rank in 0 1; do
+    tiny_exec="as_rank $rank 2 $port env ORRERY_STANDIN_GPUS=1
+        ORRERY_STANDIN_FIRST_GPU=$rank" on_gpu own 20 "${two[@]}" &
+    ranks[rank]=$!
+done
+wait "${ranks[0]}" && wait "${ranks[1]}" || fail "own: a rank with a GPU of its own"
+near own two
+for gpus in 1 2; do
+    launcher="env ORRERY_STANDIN_GPUS=$gpus"
+    [ $gpus -eq 1 ] || launcher="as_rank 0 4 $port env ORRERY_STANDIN_GPUS=2"
+    tiny_exec=$launcher run_tiny few 20 --set "plugins.path=[\"$ORRERY_STANDIN\"]" --set run.device=cuda \
+        --set mesh.dp=$((2 * gpus)) "${two[@]}" > few.log 2>&1 && fail "few: $gpus GPUs for $((2 * gpus)) ranks"
+    grep -q "this host has $((2 * gpus)) ranks, but the driver shows rank [01] of them $gpus GPU" few.log ||
+        { cat few.log; fail "few: the message lacks both numbers"; }
+done
+
+# A rank is placed near its GPU: hwloc is told of two sockets, with the first GPU at the second.
+node() {
+    local type=$1 number=$2 mask=$3
+    echo "<object type=\"$type\" os_index=\"$number\" cpuset=\"$mask\" complete_cpuset=\"$mask\" nodeset=\"0x1\"" \
+        "complete_nodeset=\"0x1\" gp_index=\"$((++index))\"${4:-}>"
+}
+sockets() {
+    local index=0 at
+    printf '%s\n' '<?xml version="1.0" encoding="UTF-8"?>' '<!DOCTYPE topology SYSTEM "hwloc2.dtd">' \
+        '<topology version="2.0">'
+    node Machine 0 0x3 ' allowed_cpuset="0x3" allowed_nodeset="0x1"'
+    node NUMANode 0 0x3 ' local_memory="1024"/'
+    for at in 0 1; do
+        node Package $at 0x$((at + 1)); node Core $at 0x$((at + 1)); node PU $at 0x$((at + 1)) /; echo "</object>"
+        echo "<object type=\"Bridge\" gp_index=\"$((++index))\" bridge_type=\"0-1\" depth=\"0\"" \
+            "bridge_pci=\"0000:[0$((2 - at))-0$((2 - at))]\">"
+        echo "<object type=\"PCIDev\" gp_index=\"$((++index))\" pci_busid=\"0000:0$((2 - at)):00.0\"" \
+            'pci_type="0302 [10de:2330] [10de:0000] a1" pci_link_speed="0.0"/>'
+        printf '</object>\n</object>\n'
+    done
+    printf '</object>\n</topology>\n'
+}
+allowed() { awk '/^Cpus_allowed_list/ { print $2 }' "/proc/$1/status"; }
+if [ "$(allowed self)" = 0-1 ]; then
+    sockets > sockets.xml
+    tiny_exec="exec env HWLOC_XMLFILE=$PWD/sockets.xml" on_gpu near 100000 "${two[@]}" &
+    launcher=$!
+    wait_for steps_done near 1 || { cat near.log; fail "near: no step"; }
+    mapfile -t ranks < <(ranks_of $launcher)
+    [ "$(allowed "${ranks[0]}") $(allowed "${ranks[1]}")" = "1 0" ] ||
+        fail "near: the ranks run on $(allowed "${ranks[0]}") and $(allowed "${ranks[1]}"), not on 1 and 0"
+    kill -TERM $launcher
+    wait $launcher
+    echo "near: each rank on the socket of its GPU"
+else
+    echo "skipped: ranks near their GPUs: the processors here are not 0 and 1"
+fi
+
 # Saves beside the steps, copied by a queue beside them: the bytes of saves that hold them, captured and not, on every
 # mesh; and a run goes on from one. A download takes longer than a step here: what does not wait for it changes it.
 objects() {

@@ -61,7 +61,15 @@ const Name& name_of(cudaError_t status) {
     return found == std::end(names) ? unknown : *found;
 }
 
-bool is_device(int device) { return device >= 0 && device < gpus; }
+int variable(const char* name, int otherwise) {
+    const char* const text = std::getenv(name);
+    return text ? std::atoi(text) : otherwise;
+}
+
+/// The number of GPUs that this process sees.
+int visible() { return std::min(gpus, variable("ORRERY_STANDIN_GPUS", gpus)); }
+
+bool is_device(int device) { return device >= 0 && device < visible(); }
 
 /// The bytes of a copy, or why not. `host`: ordinary memory, which the host copies itself.
 struct End {
@@ -136,7 +144,7 @@ const char* cudaGetErrorName(cudaError_t error) { return name_of(error).name; }
 const char* cudaGetErrorString(cudaError_t error) { return name_of(error).text; }
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
 
-cudaError_t cudaGetDeviceCount(int* count) { return *count = gpus, cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int* count) { return *count = visible(), cudaSuccess; }
 
 cudaError_t cudaSetDevice(int device) {
     if (!is_device(device)) return told(cudaErrorInvalidDevice);
@@ -158,7 +166,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
     if (!is_device(device)) return told(cudaErrorInvalidDevice);
-    std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", device + 1);
+    std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0",
+                  variable("ORRERY_STANDIN_FIRST_GPU", 0) + device + 1);
     return cudaSuccess;
 }
 

@@ -204,6 +204,9 @@ TEST_CASE("a job with hostile texts is written for a shell, or refused") {
         INFO(text);
         Words words(1);
         EngineJob job = drawn(words);
+        job.nodes = 1;
+        job.spares = 0;
+        job.ranks = job.ranks_per_node;
         job.command.push_back(text);
         job.environment.emplace_back("THIRD", text);
         job.folder = job.work = "/" + text;

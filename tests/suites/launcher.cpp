@@ -32,7 +32,8 @@ struct Answer {
         const auto number = [](int64_t n) { return " " + std::to_string(n); };
         return (detected ? "detected " : "") + error + left_out + rank.job + number(rank.generation) +
                number(rank.rank) + number(rank.ranks) + number(rank.local_rank) + number(rank.local_ranks) +
-               number(rank.counted) + number(rank.threads) + rank.first_host + number(rank.keeps_port) + rank.hint;
+               number(rank.counted) + number(rank.node) + number(rank.nodes) + number(rank.threads) +
+               number(rank.meets_in_folder) + rank.first_host + number(rank.keeps_port) + rank.hint;
     }
 };
 
@@ -141,8 +142,9 @@ TEST_CASE("each answer is a rank, or an error that names a variable") {
         if (answer.failed || !answer.detected) continue;
         const LaunchedRank& rank = answer.rank;
         if (rank.job.empty() || rank.first_host.empty()) FAIL("there is no job or no host");
-        if (std::min({rank.generation, rank.rank, rank.ranks, rank.local_rank, rank.local_ranks, rank.threads}) < 0)
+        if (std::min({rank.generation, rank.rank, rank.ranks, rank.local_ranks, rank.nodes, rank.threads}) < 0)
             FAIL("a count is negative");
+        if (rank.local_rank < -1 || rank.node < -1) FAIL("a place is negative, and not -1, unknown");
     }
 }
 
@@ -192,6 +194,9 @@ TEST_CASE("the ranks of its configuration are those that it reads, and a damaged
         CHECK(rank.ranks == example.integer("ranks", rank.ranks));
         CHECK(rank.local_rank == example.integer("local_rank", rank.local_rank));
         CHECK(rank.local_ranks == example.integer("local_ranks", rank.local_ranks));
+        CHECK(rank.node == example.integer("node", rank.node));
+        CHECK(rank.nodes == example.integer("nodes", rank.nodes));
+        CHECK(rank.meets_in_folder == example.flag("meets_in_folder", rank.meets_in_folder));
         CHECK(rank.threads == example.integer("threads", rank.threads));
         CHECK(rank.counted == example.flag("counted", rank.counted));
         CHECK(rank.keeps_port == example.flag("keeps_port", rank.keeps_port));

@@ -31,5 +31,9 @@ TEST_CASE("work in parallel takes no more threads than this one may use", "[proc
     std::set<int> order;
     in_parallel(10, [&](size_t i) { order.insert(static_cast<int>(i)); });  // no lock: one thread
     CHECK(order.size() == 10);
+    CHECK(usable_processors() == 1);
+    if (all.size() > 1) CHECK(is_bound());  // the process that started this one may run on all
     REQUIRE(run_on(all));
+    CHECK(usable_processors() >= 1);
+    CHECK(usable_processors() <= std::ssize(all));
 }

@@ -2,16 +2,23 @@
 
 #include <sys/stat.h>
 
+#include <atomic>
+#include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <string>
+#include <thread>
 
 #include "base/processors.h"
 #include "cli/launchers.h"
+#include "cli/role.h"
 #include "config/load.h"
 #include "folders.h"
 #include "run/control/address.h"
+#include "run/control/folder_meeting.h"
 #include "run/control/job.h"
 #include "run/settings.h"
 
@@ -72,6 +79,17 @@ Map openmpi(const Map& more) {
                {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
                {"MASTER_ADDR", "192.0.2.7"},
                {"MASTER_PORT", "29500"},
+               {"ORRERY_TOKEN", "0123456789abcdef"}};
+    for (const auto& [name, value] : more) all[name] = value;
+    return all;
+}
+
+Map hydra(const Map& more) {
+    Map all = {{"PMI_RANK", "5"},
+               {"PMI_SIZE", "8"},
+               {"MPI_LOCALRANKID", "1"},
+               {"MPI_LOCALNRANKS", "4"},
+               {"MASTER_ADDR", "192.0.2.7"},
                {"ORRERY_TOKEN", "0123456789abcdef"}};
     for (const auto& [name, value] : more) all[name] = value;
     return all;
@@ -167,6 +185,17 @@ TEST_CASE("variables of torchrun that cannot be are refused by name") {
     refused({{"MASTER_PORT", "65536"}}, "MASTER_PORT=65536 is not a port");
     refused({{"LOCAL_RANK", "5"}}, "LOCAL_RANK=5 of LOCAL_WORLD_SIZE=2");
     refused({{"LOCAL_WORLD_SIZE", "5"}}, "LOCAL_WORLD_SIZE=5, and WORLD_SIZE=4");
+    refused({{"LOCAL_RANK", ""}, {"LOCAL_WORLD_SIZE", ""}, {"RANK", "3"}},
+            "not known which of its host's ranks rank 3 is: LOCAL_RANK and LOCAL_WORLD_SIZE are not set");
+    refused({{"LOCAL_RANK", ""}, {"LOCAL_WORLD_SIZE", "3"}}, "LOCAL_RANK and LOCAL_WORLD_SIZE are not set");
+}
+
+TEST_CASE("without LOCAL_RANK a rank's number never becomes its GPU's") {
+    const Variables third(torchrun({{"RANK", "3"}, {"LOCAL_RANK", ""}, {"ORRERY_TOKEN", secret}}));
+    const Variables host(Map{{"MASTER_ADDR", "192.0.2.7"}});
+    CHECK(job_from_environment().local_rank == 1);  // of two a host
+    const Variables alone(Map{{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_WORLD_SIZE", ""}});
+    CHECK(job_from_environment().local_rank == 0);
 }
 
 TEST_CASE("srun's ranks meet on the step's first host and know how many share theirs") {
@@ -185,6 +214,10 @@ TEST_CASE("srun's ranks meet on the step's first host and know how many share th
     CHECK(first_host("n[003-005,9],login") == "n003");
     CHECK(first_host("gpu-a,gpu-b") == "gpu-a");
     CHECK(first_host("r[1-2]n[7,9]x") == "r1n7x");
+    const Variables bad(Map{{"SLURM_STEP_NODELIST", "n[3-"}});
+    CHECK_THROWS_WITH(job_from_environment(), Contains("SLURM_STEP_NODELIST=n[3- is not a list of hosts"));
+    const Variables several(Map{{"SLURM_HET_SIZE", "2"}});
+    CHECK_THROWS_WITH(job_from_environment(), Contains("SLURM_HET_SIZE=2") && Contains("one component"));
     const auto tasks_on = [](const std::string& list, const std::string& node) {
         const Variables set(Map{{"SLURM_STEP_TASKS_PER_NODE", list}, {"SLURM_NODEID", node}});
         return job_from_environment().local_ranks;
@@ -223,10 +256,182 @@ TEST_CASE("mpirun's ranks take their places from Open MPI's variables") {
     CHECK(job_from_environment().port != job.port);
 }
 
+TEST_CASE("ranks of MPICH's and Intel's mpirun take their places from hydra's variables") {
+    const Variables rank(hydra({}));
+    const Job job = job_from_environment();
+    CHECK(job.launcher == "hydra");
+    CHECK(job.rank == 5);
+    CHECK(job.ranks == 8);
+    CHECK(job.local_rank == 1);
+    CHECK(job.local_ranks == 4);
+    CHECK(job.host == "192.0.2.7");
+    const Variables unnamed(Map{{"MASTER_ADDR", ""}, {"MPI_LOCALRANKID", "0"}});
+    CHECK_THROWS_WITH(job_from_environment(), Contains("MASTER_ADDR is not set") && Contains("mpirun -genv"));
+    const Variables wrong(Map{{"MPI_LOCALNRANKS", "9"}});
+    CHECK_THROWS_WITH(job_from_environment(), Contains("MPI_LOCALNRANKS=9, and PMI_SIZE=8"));
+}
+
+namespace {
+
+LaunchedTask task(int64_t tasks, int64_t on_host, int64_t rank = 0) {
+    LaunchedTask one{"slurm", true, true, {}};
+    one.place.rank = rank;
+    one.place.ranks = tasks;
+    one.place.local_ranks = on_host;
+    return one;
+}
+
+ScriptCommand flags(int64_t restarts, int64_t nodes = 1, int64_t spares = 0) {
+    ScriptCommand command;
+    command.restarts = restarts;
+    command.nodes = nodes;
+    command.spares = spares;
+    return command;
+}
+
+}  // namespace
+
+TEST_CASE("a task is a rank, its node's agent, or starts all ranks, by the numbers of tasks and ranks") {
+    const auto role = [](const LaunchedTask& task, int64_t ranks, const ScriptCommand& command) {
+        const TaskRole role = role_of(task, ranks, "dp=" + std::to_string(ranks), command);
+        const char* const names[] = {"rank", "agent", "alone"};
+        std::string text = names[role.kind];
+        if (role.kind == TaskRole::agent) text += " of " + std::to_string(role.nodes);
+        return role.spares > 0 ? text + " and " + std::to_string(role.spares) : text;
+    };
+    CHECK(role(task(4, 2), 4, flags(0)) == "rank");
+    CHECK(role(task(4, 1), 4, flags(0)) == "rank");
+    CHECK(role(task(1, 1), 1, flags(0)) == "rank");
+    CHECK(role(task(4, 1), 4, flags(3)) == "agent of 4");
+    CHECK(role(task(1, 1), 1, flags(3)) == "agent of 1");
+    CHECK(role(task(1, 1), 4, flags(3)) == "agent of 1");
+    CHECK(role(task(1, 1), 4, flags(0)) == "alone");
+    CHECK(role(task(2, 1), 4, flags(0)) == "agent of 2");
+    CHECK(role(task(2, 1), 4, flags(0, 2)) == "agent of 2");
+    CHECK(role(task(3, 1), 4, flags(3, 2)) == "agent of 2 and 1");
+    CHECK(role(task(3, 1), 4, flags(3, 1, 1)) == "agent of 2 and 1");
+    CHECK(role(task(3, 1), 4, flags(3, 2, 1)) == "agent of 2 and 1");
+    CHECK(role(task(4, 2), 8, flags(0)) == "rank");  // which a rank refuses
+    CHECK(role(task(3, 1), 2, flags(0)) == "rank");
+    LaunchedTask pod = task(2, 2);  // a pod with RANK and WORLD_SIZE alone
+    pod.place.counted = false;
+    CHECK(role(pod, 2, flags(0)) == "rank");
+    pod.place.local_rank = -1;
+    CHECK(role(pod, 4, flags(0)) == "agent of 2");
+    LaunchedTask counted = task(2, 2);  // by the number of nodes, whatever the tasks of this one
+    counted.place.nodes = 2;
+    CHECK(role(counted, 4, flags(0)) == "agent of 2");
+
+    CHECK_THROWS_WITH(role(task(4, 2), 4, flags(3)), Contains("--restarts 3: slurm started 4 tasks, 2 of them on this "
+                                                              "host") &&
+                                                         Contains("leave --restarts out"));
+    CHECK_THROWS_WITH(role(task(2, 1), 4, flags(3, 3)), Contains("slurm started 2 tasks") && Contains("--nodes 3"));
+    CHECK_THROWS_WITH(role(task(2, 1), 4, flags(3, 1, 2)), Contains("slurm started 2 tasks") && Contains("--spares 2"));
+    CHECK_THROWS_WITH(role(task(3, 1), 4, flags(3)), Contains("mesh dp=4 has 4 ranks") && Contains("3 nodes"));
+    ScriptCommand placed = flags(3);
+    placed.rendezvous = "n1:29500";
+    CHECK_THROWS_WITH(role(task(2, 1), 4, placed), Contains("--rendezvous: slurm started 2 tasks"));
+}
+
+TEST_CASE("an agent takes node, place and secret from its task") {
+    Job job;
+    job.id = "7.0";
+    job.token = secret;
+    job.rank = 2;
+    job.ranks = 3;
+    job.host = "fd00::1";
+    job.port = 29500;
+    const ScriptCommand agent = agent_of(flags(3), {TaskRole::agent, 2, 1}, job);
+    CHECK(agent.nodes == 2);
+    CHECK(agent.spares == 1);
+    CHECK(agent.node_rank == 2);
+    CHECK(agent.rendezvous == "[fd00::1]:29500");
+    CHECK(agent.job == "7.0");
+    CHECK(agent.token == secret);
+}
+
+TEST_CASE("tasks meet through files in a folder, of which none is left") {
+    const std::string folder = in_build("tests/folder_meeting");
+    std::filesystem::remove_all(folder);
+    const auto meeting = [&](int64_t rank, const std::string& job = "p:7") {
+        return FolderMeeting{folder, job, rank, 3, std::chrono::milliseconds(20'000)};
+    };
+    const MeetingPlace place{"p:7.ab", "192.0.2.7", 29500, "secret"};
+    for (int round = 0; round < 3; ++round) {
+        std::filesystem::create_directories(folder);
+        if (round == 1)  // an earlier job of the same id was killed
+            for (const char* name : {".meeting-p_7", ".meeting-p_7.1"}) {
+                std::ofstream(folder + "/" + name) << R"({"job":"p:7","host":"x","text":"x","texts":["","x","x"]})";
+                std::filesystem::permissions(folder + "/" + name, std::filesystem::perms(0600));
+            }
+        MeetingPlace heard[2];
+        std::thread first([&] { heard[0] = ask_place(meeting(1)); });
+        std::thread second([&] { heard[1] = ask_place(meeting(2)); });
+        tell_place(meeting(0), place);
+        first.join();
+        second.join();
+        for (const MeetingPlace& one : heard) {
+            CHECK(one.id == place.id);
+            CHECK(one.host == place.host);
+            CHECK(one.port == place.port);
+            CHECK(one.secret == place.secret);
+        }
+        CHECK(std::filesystem::is_empty(folder));
+    }
+}
+
+TEST_CASE("tasks do not read what another job, another user or nobody has written") {
+    const std::string folder = in_build("tests/folder_meeting_of_others");
+    std::filesystem::remove_all(folder);
+    const FolderMeeting mine{folder, "7", 1, 2, std::chrono::milliseconds(60)};
+    const auto not_told = [&] {
+        CHECK_THROWS_WITH(ask_place(mine), Contains("task 0 did not write its address within 0.06 s") &&
+                                               Contains(folder) && Contains("run.folder"));
+    };
+    not_told();
+    FolderMeeting other = mine;
+    other.job = "8";
+    other.rank = 0;
+    CHECK_THROWS_WITH(tell_place(other, {"8.ab", "192.0.2.7", 29500, "secret"}), Contains("task 1 did not ask"));
+    not_told();
+    // Others can read the file of the first answer.
+    for (const int mode : {0644, 0600}) {
+        std::atomic<bool> stop{false};
+        std::atomic<int> asked_by{0};
+        std::thread answer([&] {
+            const std::string ask = folder + "/.meeting-7.1", told = folder + "/.meeting-7", key = "\"text\":\"";
+            while (!stop) {
+                std::ifstream in(ask);
+                const std::string text{std::istreambuf_iterator<char>(in), {}};
+                const size_t at = text.find(key);
+                struct stat info {};
+                if (at == std::string::npos || ::stat(ask.c_str(), &info) != 0) continue;
+                asked_by = info.st_mode & 0777;
+                std::ofstream(told + ".new")
+                    << R"({"job":"7","host":"x","texts":["",")" << text.substr(at + key.size(), 32) << "\"]}";
+                ::chmod((told + ".new").c_str(), static_cast<mode_t>(mode));
+                ::rename((told + ".new").c_str(), told.c_str());
+            }
+        });
+        if (mode == 0600)
+            CHECK(ask_place({folder, "7", 1, 2, std::chrono::milliseconds(20'000)}).host == "x");
+        else
+            not_told();
+        stop = true;
+        answer.join();
+        CHECK(asked_by == 0600);
+    }
+    not_told();  // the answer to an earlier question
+}
+
 TEST_CASE("two launchers that each say they have started a rank are refused, but for one that runs inside the other") {
     const Variables step(slurm({})), rank(openmpi({}));
-    CHECK_THROWS_WITH(job_from_environment(),
-                      Contains("several launchers: openmpi and slurm") && Contains("[run] launcher = \"openmpi\""));
+    CHECK(job_from_environment().launcher == "openmpi");  // mpirun in a Slurm job
+    {
+        const Variables other(hydra({}));
+        CHECK_THROWS_WITH(job_from_environment(),
+                          Contains("several launchers: hydra and openmpi") && Contains("[run] launcher = \"hydra\""));
+    }
     const auto named = [](const std::string& name) {
         return orrery::job_from_environment([&] {
             Config config = parse_config("[run]\nlauncher = \"" + name + "\"\n", "a.toml", {});
@@ -293,12 +498,12 @@ TEST_CASE("threads of a rank are shared out of the processors that are allowed")
     CHECK(allowed_processors() == std::vector<int>{allowed.back()});
     CHECK(threads_of({}, {}) == 1);
     REQUIRE(run_on(allowed));
-    CHECK(threads_of({}, {}) == static_cast<int>(allowed.size()));
+    CHECK(threads_of({}, {}) == usable_processors());
     Job job;
     job.local_ranks = static_cast<int64_t>(allowed.size());
     CHECK(threads_of({}, job) == 1);
     job.threads = 1000;  // a launcher cannot give what is not allowed
-    CHECK(threads_of({}, job) == static_cast<int>(allowed.size()));
+    CHECK(threads_of({}, job) == usable_processors());
     Settings asked;
     asked.threads_per_rank = 3;
     CHECK(threads_of(asked, job) == 3);

@@ -417,14 +417,17 @@ TEST_CASE("a training without tokens, norm or learning rate tells samples and le
     StepMetrics m = metrics_of(1, {});
     m.has = {.tokens = false, .nats = false, .norm = false, .rate = false};
     m.samples = 8;
+    m.steps = 14401;
+    std::vector<std::string> progress;
     m.tokens = m.all_tokens = 0;
     {
-        MetricsWriter writer(folder.places(), said);
+        MetricsWriter writer(folder.places(), said, [&](const std::string& line) { progress.push_back(line); });
         writer.resume(0);
         writer.header(m.has);
         writer.step(m, true);
         writer.evaluation(1, {{"eval", 3, 1.5}}, false);
     }
+    CHECK(progress == std::vector<std::string>{"step 1 of 14401, 1:00:00 left, 32 samples/s, loss 5.0000", ""});
     const auto lines = lines_of(folder.path);
     REQUIRE(lines.size() == 2);
     CHECK(lines[0].dump().starts_with(R"({"step":1,"loss":5.0,"samples/s":32.0,"TFLOP/s":0.004,)"));

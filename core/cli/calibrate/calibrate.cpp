@@ -14,6 +14,7 @@
 #include "cli/calibrate/refit.h"
 #include "cli/calibrate/table_files.h"
 #include "cli/calibrate/wires.h"
+#include "cli/host_limits.h"
 #include "cli/script_runner.h"
 #include "config/load.h"
 #include "run/calibrate/kernel_cases.h"
@@ -127,8 +128,7 @@ std::vector<int64_t> rank_counts(const std::string& text) {
             throw Error(
                 fmt::format("--ranks {}: {} ranks on {} are too many to measure; the maximum is 64 for each processor: "
                             "{}\n  use fewer ranks; a forecast scales measured times to more ranks",
-                            text, count, plural(static_cast<int64_t>(allowed_processors().size()), "processor"),
-                            most_measured_ranks()));
+                            text, count, plural(usable_processors(), "processor"), most_measured_ranks()));
         counts.push_back(count);
     }
     return counts;
@@ -232,7 +232,7 @@ void measure(Calibration& all, const ScriptCommand& script, const CalibrateComma
 std::vector<std::pair<std::string, std::string>> facts_of(const Calibration& all) {
     std::vector<std::pair<std::string, std::string>> facts = {
         {"host", host_name()},
-        {"processors", std::to_string(allowed_processors().size())},
+        {"processors", std::to_string(usable_processors())},
         {"threads", std::to_string(all.device->limits().threads)},
         {"products", all.device->products().in_use},
         {"pool", bytes_text(all.pool_bytes)},
@@ -257,6 +257,7 @@ int calibrate_command(const ScriptCommand& given, const CalibrateCommand& comman
         const std::string file = folder ? script.script + "/config.toml" : script.config;
         return wires_process(script, command, [&] { return load_config(file, script.sets); });
     }
+    tell_quota();
     TableFiles files(command);
     Calibration all;
     if (script.script.empty())

@@ -70,8 +70,10 @@ struct Source {
     int64_t rank = -1;                                      ///< -1: not a rank, or not known yet
     std::optional<Shown> shown = {};                        ///< not known at first, of the command itself
     std::vector<std::pair<size_t, std::string>> held = {};  ///< text of each stream until `shown` is known
-    std::array<int, 2> files = {-1, -1};   ///< stdout and stderr; -1: at its end, or the same as stdout
-    std::array<std::string, 2> open = {};  ///< a line without its end, if lines are prefixed
+    std::array<int, 2> files = {-1, -1};      ///< stdout and stderr; -1: at its end, or the same as stdout
+    std::array<std::string, 2> open = {};     ///< a line without its end, if lines are prefixed
+    std::array<std::string, 2> unended = {};  ///< a line without its end, not in the log yet
+    std::optional<size_t> torn = {};          ///< the stream of the log's last line, which has no end
     Tail errors = {};
     std::string folder = {};  ///< the run's folder; "": not known
     bool one = false;         ///< both streams come through the first pipe
@@ -120,7 +122,10 @@ private:
         std::vector<pollfd> wait = {{control_, POLLIN, 0}};
         for (const Source& source : sources_)
             for (const int file : source.files) wait.push_back({file, POLLIN, 0});
-        ::poll(wait.data(), wait.size(), terminal_.shows_progress() ? 100 : 1000);
+        const bool idle = ::poll(wait.data(), wait.size(), idle_ ? 1000 : 100) == 0;
+        if (idle && !idle_)
+            for (Source& source : sources_) put_unended(source);
+        idle_ = idle;
         size_t i = 1;
         for (Source& source : sources_) {
             // A line on stdout before one on stderr was often flushed for the sake of their order.
@@ -132,7 +137,7 @@ private:
         if (control_ < 0) lost();
         sources_.remove_if([this](Source& source) {
             const bool over = source.at_end() && source.number != 0 && source.ended;
-            if (over) logs_.finish(source.number);
+            if (over) close(source);
             return over;
         });
         tell_problems();
@@ -159,13 +164,36 @@ private:
     }
 
     void take(Source& source, size_t stream, std::string_view text) {
-        if (source.logged) logs_.write(source.number, text);
+        if (source.logged) write_log(source, stream, text);
         if (!source.shown) {
             source.held.emplace_back(stream, text);
             return;
         }
         if (source.shown == Shown::nothing && (stream == 1 || source.one)) source.errors.add(text);
         show(source, stream, text);
+    }
+
+    /// Writes lines when they are complete, so that lines of the two streams do not tear each other.
+    void write_log(Source& source, size_t stream, std::string_view text) {
+        std::string& unended = source.unended[stream];
+        const size_t end = source.one ? text.size() : text.rfind('\n') + 1;  // npos + 1 is 0
+        if (end > 0) put_log(source, stream, std::exchange(unended, "").append(text.substr(0, end)));
+        unended += text.substr(end);
+        if (unended.size() > largest_pipe) put_log(source, stream, std::exchange(unended, ""));
+    }
+
+    void put_log(Source& source, size_t stream, const std::string& text) {
+        if (text.empty()) return;
+        if (source.torn && *source.torn != stream) logs_.write(source.number, "\n");
+        logs_.write(source.number, text);
+        source.torn.reset();
+        if (text.back() != '\n') source.torn = stream;
+    }
+
+    void put_unended(Source& source) {
+        for (const size_t stream : {0, 1})
+            if (std::string text = std::exchange(source.unended[stream], ""); source.logged)
+                put_log(source, stream, text);
     }
 
     void decide(Source& source, Shown shown) {
@@ -223,19 +251,19 @@ private:
         const int64_t rank = text.value("rank", int64_t{-1});
         if (what == "progress") return terminal_.progress(text.value("text", ""));
         if (what == "rank") {
-            own().logged = false;
-            logs_.finish(own().number);
+            if (own().logged) finish_log(own());  // of a launcher: it has no file
             log(add({.number = ++numbers_, .rank = rank, .shown = shown_in(text), .files = message.files}), text);
         } else if (what == "show") {
             own().rank = rank;
             decide(own(), shown_in(text));
-        } else if (Source* const source = of_rank(rank); source && what == "log") {
+        } else if (Source* const source = of_rank(rank); source && what == "place") {
             log(*source, text);
         } else if (source && what == "ended") {
             end(*source, text.value("code", 1));
             acknowledge(text);
         } else if (what == "finish") {
             end(own(), text.value("code", 1));
+            finish_log(own());
             logs_.flush(disk_limit);
             tell_problems();
             terminal_.progress("");
@@ -260,6 +288,7 @@ private:
         close_lines(source);
         source.ended = true;
         if (source.rank <= 0) terminal_.progress("");
+        name_log(source);
         if (code != 0) tell_last(source);
         close(source);
     }
@@ -281,14 +310,25 @@ private:
     }
 
     /// Gives a rank that ended before it had a generation a log, if the run's folder exists.
-    void close(Source& source) {
+    void name_log(Source& source) {
         std::error_code ignored;
         if (source.logged && !source.has_log && !source.folder.empty() &&
             std::filesystem::is_directory(source.folder, ignored)) {
             source.has_log = true;
             logs_.begin(source.number, source.folder, 0, source.rank);
         }
-        if (source.at_end()) logs_.finish(source.number);
+    }
+
+    void close(Source& source) {
+        name_log(source);
+        put_unended(source);
+        if (source.at_end()) finish_log(source);
+    }
+
+    void finish_log(Source& source) {
+        put_unended(source);
+        logs_.finish(source.number);
+        source.logged = false;
     }
 
     /// The command and its ranks have ended; those that did not say so were killed.
@@ -317,6 +357,7 @@ private:
     Terminal terminal_;
     std::list<Source> sources_;  ///< the first one is the command itself
     int64_t numbers_ = 0;
+    bool idle_ = false;  ///< nothing came in the last tenth of a second
     LogWriter logs_;
 };
 

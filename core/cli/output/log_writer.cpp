@@ -7,7 +7,7 @@
 namespace orrery {
 namespace {
 
-constexpr size_t max_waiting = 8 << 20;
+constexpr size_t first_waiting = 8 << 20, last_waiting = 8 << 20, max_waiting = 24 << 20;
 
 }  // namespace
 
@@ -26,9 +26,12 @@ void LogWriter::write(int64_t source, std::string_view bytes) {
     const std::lock_guard lock(mutex_);
     Log& log = logs_[source];
     if (log.finished) return;
-    const std::string_view fits = bytes.substr(0, max_waiting - log.waiting.size());
-    if (log.left_out == 0) log.waiting += fits;
-    log.left_out += log.left_out == 0 ? bytes.size() - fits.size() : bytes.size();
+    log.waiting += bytes;
+    if (log.waiting.size() > max_waiting) {
+        const size_t middle = log.waiting.size() - first_waiting - last_waiting;
+        log.waiting.erase(first_waiting, middle);
+        log.left_out += middle;
+    }
     if (log.file) wake_.notify_one();
 }
 
@@ -78,9 +81,11 @@ void LogWriter::run() {
         Log& log = next->second;  // stays in place while others are added
         std::string bytes = std::exchange(log.waiting, "");
         if (log.left_out > 0)
-            bytes += fmt::format(
-                "\n[orrery: {} bytes of output are left out here: it came faster than it could be written]\n",
-                std::exchange(log.left_out, 0));
+            bytes.insert(
+                first_waiting,
+                fmt::format("\n[orrery: {} bytes of output are left out here: they came faster than they could "
+                            "be written]\n",
+                            std::exchange(log.left_out, 0)));
         const bool last = log.finished;
         if (log.file) {
             writing_ = log.opened = true;

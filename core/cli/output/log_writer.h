@@ -17,7 +17,7 @@
 namespace orrery {
 
 /// Writes the logs of ranks on a thread of its own, so that a disk that hangs blocks no output of ranks. Output waits
-/// in memory until its file is known; what does not fit there is left out, and the log says so.
+/// in memory until its file is known; what does not fit there is left out of its middle, and the log says so.
 class LogWriter {
 public:
     LogWriter();
@@ -41,7 +41,7 @@ private:
         int64_t generation = 0;
         bool opened = false;
         std::string waiting = {};
-        size_t left_out = 0;  ///< bytes that did not fit into `waiting`
+        size_t left_out = 0;  ///< bytes that were removed from the middle of `waiting`
         bool finished = false, told = false;
     };
     void run();

@@ -34,7 +34,7 @@ bool owns_collector = false;    ///< this process has started it
 bool with_progress = false;     ///< a terminal shows the progress line
 bool one_target = false;        ///< stdout and stderr of the command are the same
 std::atomic<int64_t> asked{0};  ///< number of acknowledged messages so far
-std::atomic<bool> slow{false};  ///< an acknowledgement did not come in time: later ones are not waited for
+std::atomic<bool> slow{false};  ///< an acknowledgement did not come in time: those for ranks are not waited for
 
 /// Lines are passed on when they are complete, as on a terminal: a killed process has printed them.
 void print_by_lines() { std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ); }
@@ -67,7 +67,7 @@ int copy_of(int stream) { return ::fcntl(stream, F_DUPFD_CLOEXEC, STDERR_FILENO 
 /// Waits for the acknowledgement of message `number`.
 void wait_for(int64_t number, std::chrono::milliseconds limit) {
     using Clock = std::chrono::steady_clock;
-    const auto until = Clock::now() + (slow ? std::chrono::milliseconds(0) : limit);
+    const auto until = Clock::now() + limit;
     for (;;) {
         OutputMessage message;
         const Received received = receive(control_socket, message);
@@ -123,6 +123,7 @@ void collect_output() {
     int status = 0;
     while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
+    errno = EAGAIN;
     if (status != 0) fail_collecting("fork");
     ::signal(SIGPIPE, SIG_IGN);
     ::dup2(output.write, STDOUT_FILENO);
@@ -173,7 +174,7 @@ void show_output(int64_t rank, Shown shown) {
 
 void log_output(int64_t rank, const std::string& folder, int64_t generation) {
     if (control_socket < 0) return;
-    send_message(control_socket, {{"do", "log"}, {"rank", rank}, {"folder", folder}, {"generation", generation}});
+    send_message(control_socket, {{"do", "place"}, {"rank", rank}, {"folder", folder}, {"generation", generation}});
 }
 
 std::function<void(const std::string&)> progress_line() {
@@ -184,7 +185,8 @@ std::function<void(const std::string&)> progress_line() {
 }
 
 void rank_ended(int64_t rank, int code) {
-    if (control_socket >= 0) ask({{"do", "ended"}, {"rank", rank}, {"code", code}}, rank_limit);
+    if (control_socket < 0) return;
+    ask({{"do", "ended"}, {"rank", rank}, {"code", code}}, slow ? std::chrono::seconds(0) : rank_limit);
 }
 
 void finish_output(int code) {

@@ -144,7 +144,7 @@ void RankLog::finish() {
 std::string RankLogReader::next() {
     std::string all = system_env()->read_file(path_);
     const auto size = static_cast<int64_t>(all.size());
-    if (size < told_) told_ = 0;  // the file was replaced
+    if (size < std::min(told_, limit_)) told_ = 0;  // the file was replaced
     const int64_t half = limit_ / 2;
     const std::string_view last = std::string_view(all).substr(static_cast<size_t>(std::min(size, half)));
     const size_t line =

@@ -22,7 +22,7 @@ public:
 
     /// Whether a progress line is shown: standard output is a terminal.
     bool shows_progress() const { return progress_; }
-    /// Writes text of a source as it is. Blocks while nobody reads it; text that cannot be written is dropped.
+    /// Writes text of a source as it is. Blocks while it is not read; text that cannot be written is dropped.
     void write(Stream stream, int64_t source, std::string_view text);
     /// Sets the progress line, which is drawn at most ten times a second: by this call or by tick().
     void progress(std::string text);

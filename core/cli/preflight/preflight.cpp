@@ -14,6 +14,7 @@
 #include "base/suggest.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/host_limits.h"
 #include "cli/launch.h"
 #include "cli/launchers.h"
 #include "cli/preflight/cluster_figures.h"
@@ -72,6 +73,7 @@ Config read_config(const PreflightCommand& command) {
 struct Backends {
     Config config;
     Settings settings;
+    Loader loader{{}};
     Registry registry;
     std::unique_ptr<Transport> transport;  ///< nullptr in a job of one rank
 };
@@ -88,7 +90,7 @@ std::unique_ptr<Backends> open_backends(const PreflightCommand& command, int64_t
     auto made = std::make_unique<Backends>();
     made->config = read_config(command);
     made->settings = read_settings(made->config);
-    const Loader loader(and_plugin_folders(made->config.table("plugins").texts("path")));
+    const Loader& loader = made->loader = Loader(and_plugin_folders(made->config.table("plugins").texts("path")));
     check_backends(made->config, loader.names());
     load(loader, *made, "device", made->settings.device);
     made->settings.device_memory = loader.facts("device", made->settings.device, {}).of_device().memory;
@@ -146,7 +148,7 @@ PreflightReport measure(const PreflightCommand& command, Backends& backends, con
     // Ranks of Orrery's launcher that have fewer processors than threads take turns on all processors.
     const int64_t threads = threads_of(backends.settings, job);
     if (job.ours && job.processors < threads && device->limits().host_visible)
-        rank.at_once = std::max<int64_t>(1, static_cast<int64_t>(allowed_processors().size()) / threads);
+        rank.at_once = std::max<int64_t>(1, usable_processors() / threads);
     rank.timeout = backends.settings.timeout_given ? backends.settings.timeout : usual_timeout;
     if (job.rank == 0) {
         const std::string over = job.ranks == 1 ? "" : " over " + backends.settings.transport;
@@ -158,8 +160,9 @@ PreflightReport measure(const PreflightCommand& command, Backends& backends, con
     PreflightBars bars = usual_bars(device->limits().host_visible);
     if (rank.at_once > 0) bars.share = shared_share;
     if (rank.at_once > 0 && job.rank == 0)
-        std::fprintf(stderr, "%s on this host share %zu processors: results vary, so bounds for slow parts are wider\n",
-                     plural(job.local_ranks, "rank").c_str(), allowed_processors().size());
+        std::fprintf(stderr,
+                     "%s on this host share %lld processors: results vary, so bounds for slow parts are wider\n",
+                     plural(job.local_ranks, "rank").c_str(), static_cast<long long>(usable_processors()));
     if (command.slow) {
         bars.share = *command.slow;
         bars.storage_share = std::min(bars.storage_share, *command.slow);
@@ -272,6 +275,7 @@ ExpectedFigures read_expected(const std::vector<std::string>& texts, ExpectedFig
 int preflight_command(const PreflightCommand& command) {
     check_flags(command);
     const Job job = job_from_environment([&] { return launchers_of([&] { return read_config(command); }); });
+    if (!job.ours && job.local_rank == 0) tell_quota();
     if (job.assigned) return launched(command, job);
     const ScriptCommand hosts = hosts_of(command);
     check_nodes(hosts);
@@ -286,12 +290,7 @@ int preflight_command(const PreflightCommand& command) {
     const auto backends = open_backends(command, ranks, command.nodes > 1);
     if (ranks == 1 && command.nodes == 1) return print(command, measure(command, *backends, job, nullptr));
     LaunchSpec spec = over_hosts(hosts, ranks);
-    Job local;
-    local.local_ranks = spec.local_ranks;
-    spec.job.threads = threads_of(backends->settings, local);
-    spec.job.processors = static_cast<int64_t>(allowed_processors().size()) / spec.local_ranks;
-    if (backends->settings.pin_ranks)
-        spec.processors = shares(allowed_processors(), spec.local_ranks, spec.job.threads);
+    place_ranks(spec, backends->settings, backends->config, backends->loader);
     if (command.nodes == 1) tell_nodes_left_out(backends->config);
     spec.meeting = meeting_by(backends->config);
     return launch_meeting(std::move(spec), command.node_rank, [] {});

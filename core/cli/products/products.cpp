@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "base/process.h"
+#include "base/processors.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/products/measure.h"
@@ -26,6 +27,7 @@ std::unique_ptr<Device> open_device(const ProductsCommand& command) {
         throw Error(fmt::format("products: device {} cannot run on this host: {}", command.device, why));
     Config& options = config.table("device").table(command.device);
     if (command.rank_threads > 0) options.set("threads", {command.rank_threads, Origin{"", "--threads", 0, 0}, true});
+    if (!options.has("threads")) options.set("threads", {usable_processors(), {}, true});
     auto device = registry.device(command.device, {})(options);
     options.reject_unused();
     return device;

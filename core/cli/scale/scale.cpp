@@ -70,7 +70,7 @@ void require_room(const ScaleCommand& command, int64_t ranks) {
         fmt::format("--ranks {}: a run of {} on this host's {} is too large to measure; the maximum is {} (64 on each "
                     "processor, up to {})\n  use fewer ranks, or predict them: --simulate without --measure",
                     command.ranks, plural(ranks, "rank"),
-                    plural(static_cast<int64_t>(allowed_processors().size()), "processor"), most, most_started));
+                    plural(usable_processors(), "processor"), most, most_started));
 }
 
 std::vector<Size> sizes_of(const ScriptCommand& script, const ScaleCommand& command) {
@@ -100,7 +100,7 @@ std::vector<Size> sizes_of(const ScriptCommand& script, const ScaleCommand& comm
         sizes.push_back({ranks, ranks / others, whole / first, settings.threads_per_rank});
     }
     // Without a setting, all sizes get the threads per rank of the largest: one rank would else be as fast as several.
-    const auto processors = static_cast<int64_t>(allowed_processors().size());
+    const auto processors = usable_processors();
     for (Size& size : sizes)
         if (size.threads == 0) size.threads = std::max<int64_t>(1, processors / sizes.back().ranks);
     return sizes;

@@ -133,7 +133,7 @@ std::optional<CostTable> measured_by(const std::string& folder) {
 
 double processors_of(const CostTable& plain, const SimulateCommand& how) {
     return how.processors > 0 ? static_cast<double>(how.processors)
-                              : fact_of(plain, "processors", static_cast<double>(allowed_processors().size()));
+                              : fact_of(plain, "processors", static_cast<double>(usable_processors()));
 }
 
 LocalForecast local_forecast(const Compiled& compiled, const Settings& settings, const CostTable& plain,

@@ -216,7 +216,7 @@ FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Sit
     require_tp(space, command.simulate.tp_chunks);
     site.describe(space);
     if (first.options.count("recompute") > 0) find_recomputations(first.recorded, report);
-    const int64_t jobs = command.jobs > 0 ? command.jobs : static_cast<int64_t>(allowed_processors().size());
+    const int64_t jobs = command.jobs > 0 ? command.jobs : usable_processors();
     limit.take_signals();
     report.found =
         Search(space, judge_of(given, site, space, jobs, limit), show, [&] { return limit.reached(); }).run();

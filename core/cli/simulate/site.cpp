@@ -1,12 +1,12 @@
 #include "cli/simulate/site.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <limits>
 #include <optional>
 
+#include "base/control_groups.h"
 #include "base/processors.h"
 #include "base/text.h"
 #include "cli/script_runner.h"
@@ -130,7 +130,7 @@ public:
     int64_t most_ranks() const override { return std::numeric_limits<int64_t>::max(); }
     int64_t usual_ranks() const override {
         if (how_.processors > 0) return how_.processors;
-        return ran_on_ > 0 ? ran_on_ : static_cast<int64_t>(allowed_processors().size());
+        return ran_on_ > 0 ? ran_on_ : usable_processors();
     }
     int64_t usual_tp(int64_t ranks) const override { return ranks; }
     int64_t usual_cp(int64_t ranks, int64_t) const override { return ranks; }
@@ -150,8 +150,7 @@ public:
             script.sets.push_back(fmt::format("run.threads_per_rank={}", threads(ranks)));
         script_ = local_script(script, how_);
         processors_ = processors_of(script_->plain, how_);
-        if (script_->host_memory)
-            host_bytes_ = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+        if (script_->host_memory) host_bytes_ = static_cast<double>(usable_memory());
         return {std::move(script_->compiled), script_->options, script_->microbatches, std::move(script_->recorded)};
     }
 

@@ -54,7 +54,7 @@ class Tokenizing {
 public:
     explicit Tokenizing(const TokenizeCommand& command) : command_(command) {
         int threads = command.threads;
-        if (threads == 0) threads = static_cast<int>(allowed_processors().size());
+        if (threads == 0) threads = static_cast<int>(usable_processors());
         if (!command.tokenizer.empty()) {
             tokenizer_ = Tokenizer::load(command.tokenizer);
             end_ = end_of_document(command, *tokenizer_);

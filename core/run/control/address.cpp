@@ -2,6 +2,8 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,6 +14,60 @@
 #include "orrery/error.h"
 
 namespace orrery {
+namespace {
+
+std::string text_of(const sockaddr* address) {
+    char text[INET6_ADDRSTRLEN] = {};
+    const void* bytes = address->sa_family == AF_INET
+                            ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in*>(address)->sin_addr)
+                            : &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+    return inet_ntop(address->sa_family, bytes, text, sizeof text);
+}
+
+/// The address from which this host would send to `far`, an address that no host has (RFC 5737, 3849); "": there is no
+/// route. Connecting a datagram socket sends nothing.
+std::string address_towards(const char* far) {
+    addrinfo hints{}, *found = nullptr;
+    hints.ai_socktype = SOCK_DGRAM;
+    hints.ai_flags = AI_NUMERICHOST;
+    if (getaddrinfo(far, "9", &hints, &found) != 0) return "";
+    const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> keep(found, freeaddrinfo);
+    const int file = ::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (file < 0) return "";
+    sockaddr_storage own{};
+    socklen_t bytes = sizeof own;
+    const bool routed = ::connect(file, found->ai_addr, found->ai_addrlen) == 0 &&
+                        ::getsockname(file, reinterpret_cast<sockaddr*>(&own), &bytes) == 0;
+    ::close(file);
+    return routed ? text_of(reinterpret_cast<sockaddr*>(&own)) : "";
+}
+
+/// The address of family `family` of the first interface that is up; "" if there is none.
+std::string first_address(int family) {
+    ifaddrs* all = nullptr;
+    if (::getifaddrs(&all) != 0) return "";
+    const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> keep(all, freeifaddrs);
+    for (const ifaddrs* one = all; one; one = one->ifa_next) {
+        if (!one->ifa_addr || one->ifa_addr->sa_family != family) continue;
+        if ((one->ifa_flags & IFF_UP) == 0 || (one->ifa_flags & IFF_LOOPBACK) != 0) continue;
+        const bool of_link = family == AF_INET6 &&
+                             IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(one->ifa_addr)->sin6_addr);
+        if (!of_link) return text_of(one->ifa_addr);
+    }
+    return "";
+}
+
+}  // namespace
+
+std::string own_address() {
+    for (const char* far : {"192.0.2.1", "2001:db8::1"})
+        if (const std::string own = address_towards(far); !own.empty() && loopback_of(own).empty()) return own;
+    for (const int family : {AF_INET, AF_INET6})
+        if (const std::string own = first_address(family); !own.empty()) return own;
+    throw Error(
+        "this host has no network interface that is up, apart from loopback\n  set MASTER_ADDR to an address of "
+        "rank 0's host that every host reaches");
+}
 
 std::string loopback_of(const std::string& host) {
     addrinfo hints{}, *found = nullptr;

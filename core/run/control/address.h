@@ -18,6 +18,11 @@ std::optional<Place> parse_place(std::string_view text);
 
 std::string host_name();
 
+/// Returns this host's address for other hosts: that of the interface of the default route, without one that of the
+/// first other interface that is up, never a loopback one. The host's name is not asked: /etc/hosts may map it to a
+/// loopback address. Throws Error if there is none.
+std::string own_address();
+
 /// Throws Error if ranks of several hosts would meet at a loopback address, which other hosts cannot reach. `asked`:
 /// the setting that names the host, "--rendezvous node0:29500".
 void refuse_loopback(const std::string& host, const std::string& asked);

@@ -15,7 +15,9 @@
 #include "base/text.h"
 #include "orrery/error.h"
 #include "run/control/address.h"
+#include "run/control/folder_meeting.h"
 #include "run/control/rendezvous.h"
+#include "run/control/secret_volume.h"
 
 namespace orrery {
 namespace {
@@ -45,14 +47,18 @@ std::string token_of_file(const std::string& path) {
     if (!file.problem().empty())
         throw Error(
             fmt::format("{} {}\n  name a file that holds the job's secret, and nothing else", where, file.problem()));
-    if (file.info().st_uid != ::geteuid())
+    const mode_t mode = file.info().st_mode;
+    if (file.info().st_uid != ::geteuid() && file.info().st_uid != 0)
         throw Error(
-            fmt::format("{} belongs to user {}, expected the current user {}\n  use a copy of your own: "
-                        "install -m 600 {} MINE",
+            fmt::format("{} belongs to user {}, expected the current user {} or root\n  use a copy of your "
+                        "own: install -m 600 {} MINE",
                         where, file.info().st_uid, ::geteuid(), path));
-    if ((file.info().st_mode & 077) != 0)
-        throw Error(fmt::format("{} has mode {:04o}: others may read or write it, expected 0600\n  chmod 600 {}", where,
-                                file.info().st_mode & 07777, path));
+    if ((mode & 022) != 0 || ((mode & 055) != 0 && !is_in_secret_volume(path, file.info())))
+        throw Error(fmt::format("{} has mode {:04o}: others may {} it, expected 0600\n  chmod 600 {}{}", where,
+                                mode & 07777, (mode & 022) != 0 ? "read or write" : "read", path,
+                                (mode & 022) == 0 ? "; the volume of a Secret of Kubernetes is taken as it is, mounted "
+                                                    "whole and read-only in a container"
+                                                  : ""));
     std::string token = file.text(most_token + 1);
     if (token.size() > most_token)
         throw Error(fmt::format("{} has more than {} bytes, too many for a secret\n  name the file of the job's secret",
@@ -87,13 +93,47 @@ void refuse_unnamed(const Job& job, const LaunchedRank& rank) {
                     job.launcher, job.ranks, job.local_ranks, rank.hint.empty() ? "" : ", as " + rank.hint));
 }
 
-void settle_meeting(Job& job, const LaunchedRank& rank, int port) {
+int master_port(const std::string& id, const LaunchedRank& rank) {
+    const int64_t port = number_or("MASTER_PORT", port_from(id));
+    if (port > 65535)
+        throw Error(fmt::format("environment: MASTER_PORT={} is not a port\n  set a port up to 65535", port));
+    if (!rank.keeps_port) return static_cast<int>(port);
+    return static_cast<int>(port < 65535 ? port + 1 : port - 1);
+}
+
+/// Task 0 chooses address, port and secret, and tells the others.
+void meet_in_folder(Job& job, const LaunchedRank& rank, const MeetingFolder& folder) {
+    const FolderMeeting meeting{folder.path, rank.job, job.rank, job.ranks, folder.limit};
+    MeetingPlace place;
+    try {
+        if (job.rank == 0) {
+            place.id = rank.job + "." + make_nonce().substr(0, 8);
+            place.host = hosts_of(rank) == Hosts::one ? "127.0.0.1" : own_address();
+            place.port = master_port(place.id, rank);
+            place.secret = make_secret();
+            tell_place(meeting, place);
+        } else {
+            place = ask_place(meeting);
+        }
+    } catch (const Error& error) {
+        throw Error(fmt::format("{} started {} ranks, {} of them on this host: {}\n"
+                                "  or set MASTER_ADDR and ORRERY_TOKEN for all of them, as {}",
+                                job.launcher, job.ranks, job.local_ranks, error.what(), rank.hint),
+                    error.fault());
+    }
+    job.id = place.id;
+    job.host = place.host;
+    job.port = place.port;
+    job.token = user_token().value_or(place.secret);
+}
+
+void settle(Job& job, const LaunchedRank& rank, const std::optional<MeetingFolder>& folder) {
+    if (folder && rank.meets_in_folder && job.ranks > 1 && !variable("MASTER_ADDR"))
+        return meet_in_folder(job, rank, *folder);
     const Hosts hosts = hosts_of(rank);
     // If all ranks are on one host, they meet on its loopback interface, whatever the host's name resolves to.
     job.host = hosts == Hosts::one ? "127.0.0.1" : variable("MASTER_ADDR").value_or(rank.first_host);
-    job.port = port;
-    job.serves = job.rank == 0;
-    job.assigned = true;
+    job.port = master_port(job.id, rank);
     const std::string meeting = variable("MASTER_ADDR") ? "MASTER_ADDR=" + job.host : "MASTER_ADDR is not set";
     if (hosts == Hosts::several) refuse_unnamed(job, rank);
     if (hosts == Hosts::several)
@@ -108,40 +148,6 @@ void settle_meeting(Job& job, const LaunchedRank& rank, int port) {
                         job.launcher, job.ranks, job.host, job.port));
     // Without a user's secret, ranks meet on the loopback interface, where the job's id keeps jobs apart.
     job.token = secret.value_or(job.launcher + ":" + job.id);
-}
-
-int master_port(const Job& job, const LaunchedRank& rank) {
-    const int64_t port = number_or("MASTER_PORT", port_from(job.id));
-    if (port > 65535)
-        throw Error(fmt::format("environment: MASTER_PORT={} is not a port\n  set a port up to 65535", port));
-    if (!rank.keeps_port) return static_cast<int>(port);
-    return static_cast<int>(port < 65535 ? port + 1 : port - 1);
-}
-
-Job job_of(const KnownLauncher& by, const LaunchedRank& rank) {
-    Job job;
-    job.launcher = by.name;
-    job.counted = !by.uncounted;
-    job.restarts = by.restarts;
-    job.id = rank.job;
-    job.generation = rank.generation;
-    job.rank = rank.rank;
-    job.ranks = rank.ranks;
-    job.local_rank = rank.local_rank;
-    job.local_ranks = rank.local_ranks;
-    job.threads = rank.threads;
-    const bool placed = !rank.counted || (rank.local_rank < rank.local_ranks && rank.local_ranks <= rank.ranks);
-    if (std::min({rank.rank, rank.local_rank, rank.generation, rank.threads}) < 0 || rank.local_ranks < 1 || !placed)
-        throw Error(fmt::format("environment: invalid variables of {}: rank {} of {}, local rank {} of {}", by.name,
-                                rank.rank, rank.ranks, rank.local_rank, rank.local_ranks));
-    const int port = master_port(job, rank);
-    try {
-        settle_meeting(job, rank, port);
-    } catch (const Error& error) {
-        if (job.local_rank > 0) throw SaidElsewhere(error.what(), error.fault());
-        throw;
-    }
-    return job;
 }
 
 struct Asked {
@@ -185,7 +191,89 @@ void refuse_several(const std::vector<Asked>& found) {
                     join(names, " and "), names.front()));
 }
 
-Job from_orrery() {
+}  // namespace
+
+std::optional<std::string> user_token() {
+    const auto token = variable("ORRERY_TOKEN"), file = variable("ORRERY_TOKEN_FILE");
+    if (token && file)
+        throw Error(
+            "environment: ORRERY_TOKEN and ORRERY_TOKEN_FILE are both set, but only one secret is allowed\n"
+            "  unset one of them");
+    if (file) return token_of_file(*file);
+    if (token) require_long(*token, "environment: ORRERY_TOKEN");
+    return token;
+}
+
+std::string nodes_left_out(const Launchers& launchers) {
+    for (const Asked& one : opened(launchers))
+        if (std::string text = one.launcher->left_out(of_process()); !text.empty()) return text;
+    return "";
+}
+
+std::optional<LaunchedTask> launched_task(const std::function<Launchers()>& find) {
+    if (variable("ORRERY_RANK")) return std::nullopt;
+    const Launchers launchers = find();
+    const std::vector<Asked> found = detected(launchers);
+    refuse_several(found);
+    if (found.empty() && launchers.required)
+        throw Error(launchers.asked,
+                    fmt::format("run.launcher = \"{0}\", but {0} has not started this process\n  start it with {0}, or "
+                                "leave run.launcher out",
+                                launchers.known.front().name));
+    if (found.empty()) return std::nullopt;
+    const KnownLauncher& by = *found.front().known;
+    LaunchedTask task{by.name, !by.uncounted, by.restarts, found.front().launcher->read(of_process())};
+    const LaunchedRank& rank = task.place;
+    const bool placed = !rank.counted || (rank.local_rank < rank.local_ranks && rank.local_ranks <= rank.ranks);
+    if (std::min({rank.rank, rank.generation, rank.threads}) < 0 || rank.local_rank < -1 || rank.local_ranks < 1 ||
+        !placed)
+        throw Error(fmt::format("environment: invalid variables of {}: rank {} of {}, local rank {} of {}", by.name,
+                                rank.rank, rank.ranks, rank.local_rank, rank.local_ranks));
+    if (rank.rank >= rank.ranks)
+        throw Error(
+            fmt::format("environment: invalid variables of {}: rank {} of {} ranks", by.name, rank.rank, rank.ranks));
+    return task;
+}
+
+Job job_of(const LaunchedTask& task) {
+    const LaunchedRank& rank = task.place;
+    Job job;
+    job.launcher = task.launcher;
+    job.counted = task.counted;
+    job.restarts = task.restarts;
+    job.id = rank.job;
+    job.generation = rank.generation;
+    job.rank = rank.rank;
+    job.ranks = rank.ranks;
+    job.local_rank = rank.local_rank;
+    job.local_ranks = rank.local_ranks;
+    job.threads = rank.threads;
+    job.serves = job.rank == 0;
+    job.assigned = true;
+    job.nonce = make_nonce();  // the same in all sessions of this process
+    return job;
+}
+
+void settle_meeting(Job& job, const LaunchedTask& task, const std::optional<MeetingFolder>& folder) {
+    try {
+        settle(job, task.place, folder);
+    } catch (const Error& error) {
+        if (job.local_rank > 0) throw SaidElsewhere(error.what(), error.fault());
+        throw;
+    }
+}
+
+void require_local_rank(const Job& job) {
+    if (job.local_rank < 0)
+        throw Error(
+            fmt::format("{} started {} ranks, but it is not known which of its host's ranks rank {} is: LOCAL_RANK "
+                        "and LOCAL_WORLD_SIZE are not set\n  set both for each rank: its place among the ranks "
+                        "of its host, which is the number of its GPU, and how many these are",
+                        job.launcher, job.ranks, job.rank));
+}
+
+std::optional<Job> job_from_orrery() {
+    if (!variable("ORRERY_RANK")) return std::nullopt;
     Job job;
     job.launcher = "orrery";
     job.ours = true;
@@ -206,47 +294,21 @@ Job from_orrery() {
     return job;
 }
 
-}  // namespace
-
-std::optional<std::string> user_token() {
-    const auto token = variable("ORRERY_TOKEN"), file = variable("ORRERY_TOKEN_FILE");
-    if (token && file)
-        throw Error(
-            "environment: ORRERY_TOKEN and ORRERY_TOKEN_FILE are both set, but only one secret is allowed\n"
-            "  unset one of them");
-    if (file) return token_of_file(*file);
-    if (token) require_long(*token, "environment: ORRERY_TOKEN");
-    return token;
-}
-
-std::string nodes_left_out(const Launchers& launchers) {
-    for (const Asked& one : opened(launchers))
-        if (std::string text = one.launcher->left_out(of_process()); !text.empty()) return text;
-    return "";
-}
-
 Job job_from_environment(const std::function<Launchers()>& find) {
-    if (variable("ORRERY_RANK")) return from_orrery();
-    const Launchers launchers = find();
-    const std::vector<Asked> found = detected(launchers);
-    refuse_several(found);
-    if (found.empty() && launchers.required)
-        throw Error(launchers.asked,
-                    fmt::format("run.launcher = \"{0}\", but {0} has not started this process\n  start it with {0}, or "
-                                "leave run.launcher out",
-                                launchers.known.front().name));
+    if (const auto ours = job_from_orrery()) return *ours;
     Job job;
-    if (!found.empty()) job = job_of(*found.front().known, found.front().launcher->read(of_process()));
-    if (job.rank >= job.ranks)
-        throw Error(fmt::format("environment: invalid variables of {}: rank {} of {} ranks", job.launcher, job.rank,
-                                job.ranks));
-    job.nonce = make_nonce();  // the same in all sessions of this process
+    if (const auto task = launched_task(find)) {
+        job = job_of(*task);
+        require_local_rank(job);
+        settle_meeting(job, *task, std::nullopt);
+    }
+    if (job.nonce.empty()) job.nonce = make_nonce();
     return job;
 }
 
 int64_t processors_of_host(const Job& job) {
     if (job.processors > 0) return job.processors * job.local_ranks;
-    return static_cast<int64_t>(allowed_processors().size());
+    return usable_processors();
 }
 
 std::vector<std::string> environment_of(const Job& job) {

@@ -57,11 +57,41 @@ struct Launchers {
     Origin asked = {};      ///< where the configuration names the launcher
 };
 
-/// Identifies this process by the variables of `orrery run`. If they are not set, opens those launchers of `find` that
-/// have one of their variables set, and asks them. If one launcher was started by another (KnownLauncher::inside), the
-/// inner one counts. If none is detected, returns a one-rank job with assigned = false. Throws Error if two are
-/// detected, if a variable is missing or not a number, if ranks of several hosts would meet at a loopback address, and
-/// if ranks would meet at another address without ORRERY_TOKEN, since any process could join them there.
+/// A task of a job, as the launcher that started it tells.
+struct LaunchedTask {
+    std::string launcher;
+    bool counted = true, restarts = false;  ///< as in Job
+    LaunchedRank place;
+};
+
+/// Returns the task that this process is; nullopt if `orrery run` or no launcher started it. Opens those launchers of
+/// `find` that have one of their variables set, and asks them. If one launcher was started by another
+/// (KnownLauncher::inside), the inner one counts. Throws Error if two are detected, or if a variable is missing or not
+/// a number.
+std::optional<LaunchedTask> launched_task(const std::function<Launchers()>& find);
+
+/// Returns the job of a task, without the place where its tasks meet.
+Job job_of(const LaunchedTask& task);
+
+/// A folder in which the tasks of a launcher that does not tell the first host meet (LaunchedRank::meets_in_folder).
+struct MeetingFolder {
+    std::string path;
+    std::chrono::milliseconds limit{};  ///< run.join_timeout_s
+};
+
+/// Sets where the tasks of `job` meet, and their secret. Without `folder`, or with MASTER_ADDR set, both are those of
+/// the environment. Throws Error if tasks of several hosts would meet at a loopback address, and if tasks would meet at
+/// another address without ORRERY_TOKEN, since any process could join them there.
+void settle_meeting(Job& job, const LaunchedTask& task, const std::optional<MeetingFolder>& folder);
+
+/// Throws Error unless the task of `job` has a place among those of its host, which is the number of its GPU.
+void require_local_rank(const Job& job);
+
+/// Returns the job of a rank that `orrery run` started, by its variables; nullopt if they are not set.
+std::optional<Job> job_from_orrery();
+
+/// Returns the job of a process that is a rank if anything started it: job_from_orrery(), or launched_task() with its
+/// meeting. If nothing did, returns a one-rank job with assigned = false.
 Job job_from_environment(const std::function<Launchers()>& find);
 
 /// Number of ranks per host if the launcher gives all hosts equally many; 0: unknown.
@@ -75,9 +105,9 @@ int64_t processors_of_host(const Job& job);
 std::string nodes_left_out(const Launchers& launchers);
 
 /// Returns the secret that the user gives to all processes of a job: ORRERY_TOKEN, or the content of the file that
-/// ORRERY_TOKEN_FILE names; nullopt if neither variable is set. The file must be a regular file of this user that no
-/// other user can read or write. Throws Error if the secret has fewer than 16 characters, if the file is unsuitable, or
-/// if both variables are set.
+/// ORRERY_TOKEN_FILE names; nullopt if neither variable is set. The file must be a regular file of this user or root
+/// that no other user can write, or read unless it is in the volume of a Secret (secret_volume.h). Throws Error if the
+/// secret has fewer than 16 characters, if the file is unsuitable, or if both variables are set.
 std::optional<std::string> user_token();
 
 /// Returns the variables from which job_from_environment() reads `job`, as "NAME=value".

@@ -52,25 +52,35 @@ std::filesystem::path default_cache() {
     return {};
 }
 
-Options read(Config& config) {
+/// The GPU of a rank with these options: that of device.cuda.device; the only one that it sees; or the one with the
+/// rank's place on its host.
+int chosen_gpu(Config& config) {
     if (const std::string why = cannot_run(); !why.empty())
         throw Error(config.origin(),
                     "device cuda cannot run here: " + why +
                         "\n  run.device = \"cpu\" runs the same "
                         "script on the processors",
                     Fault::failed);
-    Options options;
     const int gpus = visible_gpus();
-    const int64_t mine = config.integer("local_rank", 0);
+    const int64_t mine = config.integer("local_rank", 0), ranks = config.integer("local_ranks", 1);
+    // Where another launcher started the ranks, each may see a GPU of its own.
+    const bool alone = gpus == 1 && config.flag("own_environment", false);
     const int64_t asked = config.integer("device", -1);
     if (asked < -1 || asked >= gpus)
         throw Error(config.where("device"), "device.cuda.device is " + std::to_string(asked) + ", the driver shows " +
                                                 std::to_string(gpus) + (gpus == 1 ? " GPU: 0" : " GPUs, from 0 on"));
-    if (asked < 0 && mine >= gpus)
-        throw Error(config.origin(), "rank " + std::to_string(mine) + " of this host has no GPU: the driver shows " +
-                                         std::to_string(gpus) +
-                                         "\n  start fewer ranks on this host, or set device.cuda.device for all");
-    options.device = static_cast<int>(asked >= 0 ? asked : mine);
+    if (asked < 0 && !alone && std::max(mine + 1, ranks) > gpus)
+        throw Error(config.origin(), "this host has " + std::to_string(std::max(mine + 1, ranks)) +
+                                         " ranks, but the driver shows rank " + std::to_string(mine) + " of them " +
+                                         std::to_string(gpus) + (gpus == 1 ? " GPU" : " GPUs") +
+                                         "\n  start a rank for each GPU, show each rank one GPU alone (srun "
+                                         "--gpus-per-task=1), or set device.cuda.device for all");
+    return static_cast<int>(asked >= 0 ? asked : alone ? 0 : mine);
+}
+
+Options read(Config& config) {
+    Options options;
+    options.device = chosen_gpu(config);
     options.tf32 = config.flag("tf32", false);
     options.graph = config.flag("graph", true);
     options.check_each = config.flag("check_launches", false);
@@ -278,5 +288,11 @@ void add(Registry& registry) {
 }  // namespace
 
 }  // namespace orrery::cuda_device
+
+/// Loader::device_address
+extern "C" ORRERY_API std::string orrery_device_address(orrery::Config& options);
+std::string orrery_device_address(orrery::Config& options) {
+    return orrery::cuda_device::address_of(orrery::cuda_device::chosen_gpu(options));
+}
 
 ORRERY_PLUGIN_IF("device.cuda", "0.1", orrery::cuda_device::add, orrery::cuda_device::cannot_run);

@@ -44,6 +44,11 @@ int visible_gpus() {
     return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
+std::string address_of(int device) {
+    char address[32] = "";
+    return cudaDeviceGetPCIBusId(address, sizeof address, device) == cudaSuccess ? address : "";
+}
+
 void require_architecture(int device) {
     const kernels::cuda::Chip chip = kernels::cuda::read_chip(device);
     std::istringstream list(ORRERY_CUDA_ARCHITECTURES);

@@ -96,9 +96,9 @@ public:
     }
 
     std::string own_name(const Environment& environment) const override {
+        const auto job = environment.text("SLURM_JOB_ID");
         const auto array = environment.text("SLURM_ARRAY_JOB_ID"), task = environment.text("SLURM_ARRAY_TASK_ID");
-        if (array && task) return *array + "_" + *task;
-        return environment.text("SLURM_JOB_ID").value_or("");
+        return job && array && task ? *array + "_" + *task : job.value_or("");
     }
 
     EngineCall status(const std::string& name) const override {

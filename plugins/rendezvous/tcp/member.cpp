@@ -50,10 +50,12 @@ Member::~Member() {
     }
 }
 
+/// Each try resolves the host again: its name may stand for another address meanwhile, where nothing answers at the
+/// first one.
 void Member::join(Clock::time_point deadline) {
     std::string why = "no answer";
     for (Milliseconds pause(5);; pause = std::min(pause * 2, Milliseconds(200))) {
-        const auto once = options_.give_up ? std::min(deadline, Clock::now() + Milliseconds(1000)) : deadline;
+        const auto once = std::min(deadline, Clock::now() + Milliseconds(options_.give_up ? 1000 : 5000));
         socket_ = try_connect(options_.host, options_.port, once, options_.silence, why);
         const auto answered = std::min(deadline, Clock::now() + handshake);
         if (socket_ && shake_hands(answered)) return;

@@ -28,12 +28,12 @@ public:
         for (const auto& [name, value] : job.environment) lines += "export " + name + "=" + quoted(value) + "\n";
         for (const std::string& line : job.before) lines += line + "\n";
         lines += "export MY_JOB=$$\nexec nice -n " + std::to_string(nice_);
-        for (const std::string& word : job.command) lines += " " + quoted(word);
+        for (const std::string& word : job.command) lines.append(" ").append(quoted(word));
         return lines + " > " + quoted(job.folder + "/sundial.txt") + " 2>&1\n";
     }
 
     EngineCall submit(const EngineJob&, const std::string& text) const override {
-        return {{"sh", "-c", "setsid sh -c \"$(cat)\" > /dev/null 2>&1 < /dev/null & echo $!"}, text};
+        return {{"sh", "-c", "script=$(cat); setsid sh -c \"$script\" > /dev/null 2>&1 < /dev/null & echo $!"}, text};
     }
 
     std::string name_in(const EngineJob&, const std::string& output) const override {
