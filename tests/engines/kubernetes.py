@@ -349,8 +349,8 @@ def check_agents(expected, kind):
             fail(job.jobset.report())
         row(
             f"{kind}, 2 pods of 2 ranks, --restarts: the notice reaches pod 1; the machine of pod 0 is lost, it comes "
-            f"back at another address: exit codes {' '.join(str(code) for _, code in job.jobset.codes())}; none counted; "
-            f"{len(expected)} losses bit for bit"
+            f"back at another address: exit codes {' '.join(str(code) for _, code in job.jobset.codes())}; "
+            f"none counted; {len(expected)} losses bit for bit"
         )
 
 
