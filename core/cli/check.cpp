@@ -202,7 +202,7 @@ int check_dumped(const ScriptCommand& command) {
     return 0;
 }
 
-/// Runs and checks a script whose ranks have not started. `sees`: whether they will see the files of this host.
+/// Runs and checks a script before its ranks start. `sees`: whether they will see the files of this host.
 std::unique_ptr<ScriptRunner> checked_before(const ScriptCommand& command, const Job& job, ScriptUse use, bool sees) {
     use.prints = false;
     use.compile = [](ScriptRunner& script, Experiment experiment) {

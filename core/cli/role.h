@@ -35,12 +35,12 @@ TaskRole role_of(const LaunchedTask& task, int64_t ranks, const std::string& mes
 /// Returns the settings of a command; nullopt if they cannot be read, which a rank reports.
 std::optional<Settings> settings_of(const ScriptCommand& command);
 
-/// Returns role_of() a task for a command, whose flags are checked for that role. An error of all tasks of a host is
+/// Returns role_of() a task for a command, after a check of its flags for that role. An error of all tasks of a host is
 /// printed by one.
 TaskRole checked_role(const ScriptCommand& command, const Job& job, const LaunchedTask& task,
                       const std::optional<Settings>& settings);
 
-/// Returns the command of an agent: `command` with node, place and secret of `job`, whose meeting is settled.
+/// Returns the command of an agent: `command` with node, place and secret of `job`, after settle_meeting().
 ScriptCommand agent_of(ScriptCommand command, const TaskRole& role, const Job& job);
 
 }  // namespace orrery

@@ -39,7 +39,7 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/package/orrery-config-versi
 install(FILES ${CMAKE_BINARY_DIR}/package/orrery-config.cmake ${CMAKE_BINARY_DIR}/package/orrery-config-version.cmake
   scripts/cmake/plugin.cmake DESTINATION ${package_folder} COMPONENT dev)
 
-# cpack -G DEB: orrery and orrery-dev, all of whose files are in /usr.
+# cpack -G DEB: orrery and orrery-dev, with all files in /usr.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME orrery)
 set(CPACK_PACKAGE_CONTACT "the Orrery project <orrery@localhost>")

@@ -19,7 +19,7 @@ enum class Shown : uint8_t {
 /// the first thread. Throws Error, Fault::failed, if the process cannot be started.
 void collect_output();
 
-/// In a rank whose launcher has started that process: takes up the connection to it.
+/// In a rank, if its launcher has started that process: takes up the connection to it.
 void take_up_output();
 
 /// Whether the output of this process is collected.

@@ -11,7 +11,7 @@ std::string in_path(const std::string& program);
 
 /// Runs a call to its end and returns its output. `engine`: its name, for the Error that names a missing program.
 ChildEnd run_call(const std::string& engine, const EngineCall& call);
-/// Runs a call whose output goes to this process's streams; returns its exit code, 128 + signal after a signal.
+/// Runs a call, with its output on this process's streams; returns its exit code, 128 + signal after a signal.
 int show_call(const std::string& engine, const EngineCall& call);
 /// Replaces this process by the call's program.
 [[noreturn]] void become_call(const std::string& engine, const EngineCall& call);

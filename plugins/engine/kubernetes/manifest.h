@@ -21,7 +21,7 @@ struct Settings {
     std::string image;               ///< container image with `orrery` in its PATH
     std::string claim, mount;        ///< persistent volume claim, and the folder where pods see it
     std::string work;                ///< folder in the pod where the command starts; "": the one of `orrery submit`
-    std::string secret;              ///< Secret whose key `token` holds the job's token; "": none
+    std::string secret;              ///< Secret; its key `token` is the job's token; "": none
     std::string shared_memory;       ///< limit of /dev/shm, "8Gi"; "": the pod's memory
     int64_t uid = 1000;              ///< user and group of the processes
     Pairs resources;                 ///< limits of a pod: {"nvidia.com/gpu", "8"}

@@ -176,8 +176,10 @@ private:
         if (job.spares > 0) lines += " --no-kill";
         lines +=
             " --kill-on-bad-exit=0 --wait=0 \"$@\"\ncode=$?\n"
-            "# 75: the ranks have saved and left. Unless it was cancelled, the job waits for its next turn to resume.\n"
-            "[ $code -ne 75 ] || [ \"$(squeue --noheader --format=%T --jobs=\"$SLURM_JOB_ID\")\" != RUNNING ] ||\n"
+            "# 75: the ranks have saved and left; 138: the signal came before they were ready for it. Unless it was\n"
+            "# cancelled, the job waits for its next turn to resume.\n"
+            "{ [ $code -ne 75 ] && [ $code -ne 138 ]; } ||\n"
+            "    [ \"$(squeue --noheader --format=%T --jobs=\"$SLURM_JOB_ID\")\" != RUNNING ] ||\n"
             "    scontrol requeue \"$SLURM_JOB_ID\"\nexit $code\n";
         return lines;
     }
