@@ -1,57 +1,62 @@
 #!/usr/bin/env bash
-# In a control group with a CPU quota and a memory limit, of cgroup v1 or v2, both count as the machine's.
+# Where ranks may meet, and what the system refuses: IPv6, port 0, too few files, too little memory. What all ranks find
+# is said once.
 source "$(dirname "$0")/lib.sh"
-gpt=$source_root/scripts/gpt.lua
-
-# groups_in ROOT...: makes a group in each folder, or says that there is none to make.
-made=()
-leave() {
-    local group
-    for group in "${made[@]}"; do rmdir "$group" 2> /dev/null; done
-}
-trap 'leave; rm -rf "$work"' EXIT
-make_group() {
-    local group=$1/orrery-limits-$$
-    mkdir "$group" 2> /dev/null || return 1
-    made+=("$group")
-}
-if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
-    echo "+cpu +memory" > /sys/fs/cgroup/cgroup.subtree_control 2> /dev/null
-    make_group /sys/fs/cgroup
-    cpu=${made[0]:-} memory=${made[0]:-} quota=cpu.max limit=memory.max
-    half="50000 100000"
-else
-    make_group /sys/fs/cgroup/cpu && make_group /sys/fs/cgroup/memory
-    cpu=${made[0]:-} memory=${made[1]:-} quota=cpu.cfs_quota_us limit=memory.limit_in_bytes
-    half=50000
-fi
-{ [ -n "$memory" ] && echo "$half" > "$cpu/$quota" && echo 256M > "$memory/$limit"; } 2> /dev/null || {
-    echo "skipped: no control groups of processors and memory can be made here"
-    exit 77
-}
-
-# inside COMMAND...: in both groups.
-inside() { bash -c 'echo $$ > "$0/cgroup.procs"; echo $$ > "$1/cgroup.procs"; shift; exec "$@"' "$cpu" "$memory" "$@"; }
-tiny=(--set mesh.dp=1 --set train.steps=2 --set data.path=text.txt --set data.tokens_per_sequence=32
-    --set train.sequences_per_step=4 --set script.layers=2 --set script.embed=48 --set script.heads=3)
-
-exits 0 check inside "$orrery" check "$gpt" "${tiny[@]}"
-for word in "0.5 of $(nproc) processor" " by the CPU quota $cpu/$quota: a rank has one thread" "; 256.0 MiB of " \
-    " by the memory limit $memory/$limit"; do
-    grep -qF "$word" check.txt || { cat check.txt; fail "check does not say $word"; }
+for place in "127.0.0.1:0" "[::1]:0"; do
+    [ "$place" != "[::1]:0" ] || [ -e /proc/net/if_inet6 ] || { echo "not tried: no IPv6 here"; continue; }
+    run_tiny here 2 --rendezvous "$place" --fresh > here.log 2>&1 || { tail -5 here.log; fail "--rendezvous $place"; }
 done
-exits 0 free "$orrery" check "$gpt" "${tiny[@]}"
-! grep -q "quota\|memory limit" free.txt || { cat free.txt; fail "check names limits where there are none"; }
-# A plan that does not fit is reported.
-exits 0 large inside "$orrery" check "$gpt" "${tiny[@]}" --set script.embed=1536
-grep -q "too little for its ranks: " large.txt || { cat large.txt; fail "check does not say that they do not fit"; }
 
-# A run says it once, has one thread for each rank, and is refused what it cannot have before the kernel kills it.
-tiny_exec=inside run_tiny run 2 > run.log 2>&1 || { cat run.log; fail "a run with half a processor"; }
-[ "$(grep -c "by the CPU quota" run.log)" -eq 1 ] || { cat run.log; fail "the quota is not said once"; }
-tiny_exec=inside run_tiny refused 2 --set mesh.dp=1 --set script.embed=1536 > refused.log 2>&1
-code=$?
-[ $code -eq 1 ] || { cat refused.log; fail "a run beyond the memory limit: exit code $code"; }
-grep -q "cannot allocate [0-9]* bytes: out of memory; [0-9]* bytes are left by the limit $memory/$limit" refused.log ||
-    { cat refused.log; fail "the memory limit is not named"; }
+# The soft limit is raised; a hard one below what is needed is an error with both numbers, before a rank starts.
+(ulimit -Sn 48 && run_tiny soft 2 > soft.log 2>&1) || { tail -5 soft.log; fail "a soft limit is not raised"; }
+(ulimit -n 48 && run_tiny hard 2 > hard.log 2>&1) && fail "48 files are enough: no test"
+grep -q "a rank of mesh dp=2 may need [0-9]* open files and sockets, the limit is 48 .*hard limit 48" hard.log ||
+    { tail -5 hard.log; fail "the limit is not named"; }
+grep -q "rank [01]" hard.log && { tail -5 hard.log; fail "ranks were started"; }
+
+# No memory for a thread: what it is, and no mistake of Orrery's.
+seen=
+for kib in 30000 40000 50000 60000 70000 80000; do
+    (ulimit -v $kib && run_tiny short 2 > short.log 2>&1) && continue
+    grep -q "bug in Orrery" short.log && { tail -5 short.log; fail "ulimit -v is told as a mistake of Orrery's"; }
+    ! grep -q "limited to .* (ulimit -v)" short.log || seen=yes
+done
+[ -n "$seen" ] || { tail -5 short.log; fail "no limit of memory was told: no test"; }
+
+# mistaken DP DP: both ranks of a launcher that starts two find that theirs is none of its meshes.
+mistaken() {
+    local port first
+    port=$(free_port)
+    as_rank 0 2 "$port" "$orrery" run "$source_root/scripts/gpt.lua" --set mesh.dp="$1" > one.log 2>&1 &
+    first=$!
+    as_rank 1 2 "$port" "$orrery" run "$source_root/scripts/gpt.lua" --set mesh.dp="$2" > two.log 2>&1
+    [ $? -eq 2 ] || { cat one.log two.log; fail "rank 1 does not end with 2"; }
+    wait $first
+    [ $? -eq 2 ] || { cat one.log two.log; fail "rank 0 does not end with 2"; }
+}
+# What all ranks of a launcher find is said once.
+mistaken 3 3
+[ "$(cat one.log two.log | grep -c 'dp=3 has 3 ranks, but torchrun started 2')" -eq 1 ] ||
+    { cat one.log two.log; fail "two ranks say the same"; }
+# Two different mistakes are both said.
+mistaken 3 5
+grep -q "dp=3 has 3 ranks, but torchrun started 2" one.log &&
+    grep -q "dp=5 has 5 ranks, but torchrun started 2" two.log ||
+    { cat one.log two.log; fail "one of two mistakes is not said"; }
+
+# Threads of a team wait without spinning for long, unless the user has decided how they wait.
+echo 'print(os.getenv "GOMP_SPINCOUNT" or "none", os.getenv "OMP_WAIT_POLICY" or "none")' > waits.lua
+waits() {
+    "$@" "$orrery" check waits.lua --set lua.allow='["os"]' 2>&1 | grep -m 1 -E "none|active" | tr '\t' ' '
+}
+said=$(waits env -u GOMP_SPINCOUNT -u OMP_WAIT_POLICY)
+[ "$said" = "1000 none" ] || fail "threads spin: $said"
+[ "$(waits env -u OMP_WAIT_POLICY GOMP_SPINCOUNT=7)" = "7 none" ] &&
+    [ "$(waits env -u GOMP_SPINCOUNT OMP_WAIT_POLICY=active)" = "none active" ] ||
+    fail "what the user has set is not kept"
+
+# Inside a Slurm job of several nodes only this one is used: that is said.
+SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 run_tiny batch 2 > batch.log 2>&1 ||
+    { tail -5 batch.log; fail "in a batch script"; }
+grep -q "Slurm job 7 has 2 nodes, but the ranks start on this node alone" batch.log || fail "idle nodes are not named"
 echo "1 passed, 0 failed"
