@@ -40,6 +40,7 @@ std::string value_of(const SchemaKey& key, const std::string& folder) {
         {"lua.memory_mib", "256"},
         {"data.validation_path", toml_string(folder + "/text.txt")},
         {"submit.time", "\"1:00:00\""},
+        {"run.ports", "\"29501-29600\""},
         {"transport.axis.*", "\"threads\""},
         {"collectives.*", "\"ring\""},
     };
