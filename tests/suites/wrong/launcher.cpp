@@ -26,7 +26,7 @@ public:
             throw Error("it cannot be read");
         }
         if (fault_ == "swapped") std::swap(rank.rank, rank.ranks);
-        if (fault_ == "negative") rank.local_rank -= 1;
+        if (fault_ == "negative") rank.local_rank -= 2;
         return rank;
     }
 
