@@ -97,23 +97,24 @@ both 1 alone --set run.transport=gloo "${bound[@]}" "${ports[@]}" --restarts 1
 says alone "cannot reach the rendezvous at 10.77.3.1:295|is rank 0 or the launcher running there, and the port open?|"
 echo "all ports closed but one: both hosts say which must be open"
 
-firewall 29500-29519
+firewall 29500-29569
 both 2 small --set run.transport=gloo "${four[@]}" --set run.ports=29501-29506
 says small 'run.ports = "29501-29506" has 6 ports, but transport gloo needs 7 of this host|give a range of 7 ports|'
+# Ports that no connection of the jobs before still holds for a minute.
 cat > listen.py << 'PY'
 import socket, sys, time
-held = [socket.create_server(("10.77.3.2", port)) for port in range(29501, 29508)]
+held = [socket.create_server(("10.77.3.2", port)) for port in range(29551, 29558)]
 open("held", "w").close()
 time.sleep(1000)
 PY
 ip netns exec $b python3 listen.py &
 wait_for test -e held || fail "no other listener"
-both 1 taken --set run.transport=gloo "${four[@]}" "${bound[@]}" --set run.ports=29501-29509
-says taken 'of the 9 of run.ports = "29501-29509" it found only |free within|end other processes|'
+both 1 taken --set run.transport=gloo "${four[@]}" "${bound[@]}" --set run.ports=29551-29559
+says taken 'of the 9 of run.ports = "29551-29559" it found only |free within|end other processes|'
 if [ -e "$(dirname "$orrery")/plugins/liborrery_transport_ucx.so" ]; then
     both 1 taken_ucx --set run.transport=ucx --set transport.ucx.transports=tcp --set run.timeout_s=2 \
-        --set run.ports=29501-29507
-    says taken_ucx 'ports of this host, one for each member, but of the 7 of run.ports = "29501-29507" 0 are free|'
+        --set run.ports=29551-29557
+    says taken_ucx 'ports of this host, one for each member, but of the 7 of run.ports = "29551-29557" 0 are free|'
 fi
 for wrong in 29501 29501- 0-10 29510-29501 29501-70000 "29501-29510 " a-b; do
     refused "run.ports = \"$wrong\": expected FIRST-LAST|29501-29600" run_tiny bad 5 --set run.ports="\"$wrong\""

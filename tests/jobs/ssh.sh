@@ -109,7 +109,7 @@ wait_for steps_done long 5 || { cat long/logs/node*.txt; fail "no step"; }
 grep -qa "$(cat long/token)" /proc/[0-9]*/cmdline && fail "the secret is in a command line"
 exits 0 status $orrery status long
 [ "$(grep -c "job desk1:$work/long runs, process" status.txt)" = 2 ] || { cat status.txt; fail "status"; }
-refused "long is in use by another run|choose another run.folder" submit long 10
+refused "long already has job desk1:|choose another run.folder" submit long 10
 exits 0 stop $orrery stop long
 wait_for no_agents || { cat stop.txt stop.err; fail "stop ends no agent"; }
 grep -Eq '"event":"end","exit_code":(75|130),"why":"was stopped"' long/events.jsonl ||
