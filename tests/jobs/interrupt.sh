@@ -30,7 +30,7 @@ holds_all() {
     local process=$1 task text mask
     [ "$(ls /proc/"$process"/task | wc -l)" -ge 2 ] || { echo "one thread: nothing to look at"; return 1; }
     for task in /proc/"$process"/task/*/status; do
-        text=$(cat "$task")
+        text=$(cat "$task" 2> /dev/null) || continue  # the thread has ended
         mask=$((16#$(sed -n 's/^SigCgt:[[:space:]]*//p' <<< "$text")))
         ((mask & 0x4203)) && { echo "$task: it has a handler"; return 1; }
         mask=$((16#$(sed -n 's/^SigBlk:[[:space:]]*//p' <<< "$text")))

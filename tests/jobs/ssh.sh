@@ -112,7 +112,7 @@ exits 0 status $orrery status long
 refused "long already has job desk1:|choose another run.folder" submit long 10
 exits 0 stop $orrery stop long
 wait_for no_agents || { cat stop.txt stop.err; fail "stop ends no agent"; }
-grep -Eq '"event":"end","exit_code":(75|130),"why":"was stopped"' long/events.jsonl ||
+grep -Eq '"event":"end","exit_code":(75|130),"why":"stopped by signal 2 on node 0' long/events.jsonl ||
     { cat long/events.jsonl; fail "not stopped"; }
 saved=$(tail -1 long/metrics.jsonl | sed 's/.*"step":\([0-9]*\).*/\1/')
 submit long 1000000 > long.log 2>&1 || { cat long.log; fail "submit again"; }

@@ -3,6 +3,7 @@
 # configuration of that name (ORRERY_BLESS=1 writes it); a job that Slurm's programs, played by scripts, start;
 # mistakes that are found before anything is queued.
 source "$(dirname "$0")/lib.sh"
+patience=9000  # three minutes, for a busy machine
 golden=$source_root/tests/golden/submit
 cat > common.toml <<'TOML'
 [run]
