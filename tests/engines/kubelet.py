@@ -132,7 +132,7 @@ class Pod:
             elif volume["emptyDir"].get("medium") == "Memory":
                 size = volume["emptyDir"].get("sizeLimit")
                 lines.append(
-                    ("memory", "", mount["mountPath"], f",size={int(mebibytes(size) * 1024)}k" if size else "")
+                    ("memory", "tmpfs", mount["mountPath"], f",size={int(mebibytes(size) * 1024)}k" if size else "")
                 )
             else:
                 folder = f"{self.folder}/volume-{mount['name']}"
