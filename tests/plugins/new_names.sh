@@ -53,7 +53,7 @@ run_old shipped 24
 run_new renamed 12
 run_new renamed 24
 same shipped renamed
-has renamed.log "vault"
+has renamed/config.toml "vault"
 echo "two ranks, resumed: the losses of the shipped plugins"
 
 # Under a launcher of a new name.
