@@ -191,7 +191,7 @@ says "there is no program no-ssh|install it" --set submit.ssh.program=no-ssh
 says "submit.time: ssh starts processes and does not limit" --set submit.time=1:00:00
 says "submit.ssh.hostfile is missing|PBS_NODEFILE" --set submit.ssh.hostfile=
 says "cannot reach desk1 at 127.0.0.1|submit.ssh.address" --set submit.ssh.address=127.0.0.1
-says "desk1: does not know node 0's host nowhere.invalid" --set submit.ssh.address=nowhere.invalid
+says "desk1: cannot resolve nowhere.invalid, node 0's host" --set submit.ssh.address=nowhere.invalid
 
 mkdir empty
 # unlike PLACE WITH: host 2 sees WITH where PLACE is, until the next one.
