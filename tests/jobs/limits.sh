@@ -36,7 +36,7 @@ tiny=(--set mesh.dp=1 --set train.steps=2 --set data.path=text.txt --set data.to
     --set train.sequences_per_step=4 --set script.layers=2 --set script.embed=48 --set script.heads=3)
 
 exits 0 check inside "$orrery" check "$gpt" "${tiny[@]}"
-for word in " the CPU quota in $cpu/$quota allows 0.5 of $(nproc) processor" ": each rank has one thread by default, w" \
+for word in "the CPU quota in $cpu/$quota allows 0.5 of $(nproc) processor" ": each rank has one thread by default, w" \
     "; 256.0 MiB of " " by the memory limit $memory/$limit"; do
     grep -qF "$word" check.txt || { cat check.txt; fail "check does not say $word"; }
 done
