@@ -120,6 +120,8 @@ wait_for grep -q '"event":"training","step":'"$saved," long/events.jsonl ||
     { cat long/events.jsonl; fail "lost steps"; }
 exits 0 stop $orrery stop long --now
 wait_for no_agents || { cat stop.txt stop.err; fail "stop --now ends no agent"; }
+exits 1 late $orrery stop long
+grep -q "desk2, node 1: does not run" late.txt || { cat late.txt late.err; fail "stop of a job that ended"; }
 wait_for sh -c '! pgrep -f [c]ode/gpt.lua' > /dev/null || fail "ranks outlive their agents"
 echo "status; stop saves step $saved, from which the next submit resumes; stop --now"
 
