@@ -5,17 +5,37 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 
 namespace orrery {
 namespace {
 
-/// Reaps all processes that have ended. Exits if `child` is one of them.
+/// Exits once no process is left. All others are killed with this one: the process that collects the output would not
+/// have written yet what a command printed before it crashed.
+[[noreturn]] void leave(int code) {
+    using Clock = std::chrono::steady_clock;
+    constexpr auto limit = std::chrono::seconds(10);  // a script may have left a process that does not end
+    const timespec tick{0, 100'000'000};
+    sigset_t ended;
+    ::sigemptyset(&ended);
+    ::sigaddset(&ended, SIGCHLD);
+    const auto until = Clock::now() + limit;
+    for (pid_t found; (found = ::waitpid(-1, nullptr, WNOHANG)) >= 0 && Clock::now() < until;)
+        if (found == 0) ::sigtimedwait(&ended, nullptr, &tick);
+    ::_exit(code);
+}
+
+/// Reaps all processes that have ended. If `child` is one of them, exits with its exit code.
 void reap(pid_t child) {
     int status = 0;
-    for (pid_t ended; (ended = ::waitpid(-1, &status, WNOHANG)) > 0;)
-        if (ended == child) ::_exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+    for (pid_t ended; (ended = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+        if (ended != child) continue;
+        const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+        if (code == 0) ::_exit(0);  // it has waited for its output
+        leave(code);
+    }
 }
 
 }  // namespace

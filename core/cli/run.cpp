@@ -375,8 +375,8 @@ void run_rank_script(const ScriptCommand& command, const Job& job, Sessions& ses
     };
     use.give_up = [&](const ScriptRunner& script, const std::string& text) { give_up_rank(script, text, sessions); };
     ScriptRunner script(command, job, std::move(use));
-    if (job.assigned && job.rank != 0)
-        show_output(job.rank, script.settings.output_all ? Shown::prefixed : Shown::nothing);
+    if (job.assigned && job.rank != 0)  // whether the script trains is not known yet
+        show_output(job.rank, script.settings.output_all ? std::optional(Shown::prefixed) : std::nullopt);
     refuse_other_ranks(script);
     script.load();
     if (job.assigned && !job.ours && job.local_rank == 0) tell_quota();
@@ -444,7 +444,7 @@ int start_ranks(const ScriptCommand& command, const RankCommand& work, ScriptRun
     LaunchSpec spec = over_hosts(command, ranks);
     place_ranks(spec, settings, checked.config(), checked.loader);
     spec.folder = checked.data ? checked.folder() : "";
-    spec.shows_all = settings.output_all;
+    spec.shows_all = settings.output_all || spec.folder.empty();  // without a log, output would be lost
     spec.taken_by = &signals;
     spec.join_timeout = settings.join_timeout;
     spec.job.silence = settings.silence;
@@ -465,6 +465,7 @@ int run_rank(const RankCommand& ranks, const Job& job) {
     } catch (const std::exception& error) {
         ends_by_itself();
         const Fault fault = fault_of(error);
+        if (fault == Fault::peer) follows_another(job.rank);
         // A script may catch the error that ended its training, and then fail with another one.
         const Loss own = end_by(job, error, "script");
         const bool same = sessions.end.cause == own.cause && sessions.end.hearsay == own.hearsay;

@@ -56,6 +56,10 @@ has killed.err "was killed by signal 9"
 [ "$(grep 'of 1$' killed.err)" = "$(seq 11 30 | sed 's/.*/[rank 1] line & of 1/')" ] ||
     { cat killed.err; fail "the last 20 lines of rank 1 are not shown"; }
 has killed.err "these are the last 20 lines of rank 1; all are in killed/logs"
+noisy one_fails.lua '[ $rank = 2 ] || { echo line of $rank >&2; exit; }; sleep 1; kill -9 $PPID'
+exits 1 one_fails run_noisy one_fails.lua one_fails 3 --set mesh.dp=3 --set train.sequences_per_step=6
+has one_fails.err "was killed by signal 9"
+lacks one_fails.err "line of 1"
 [ "$(cat killed/logs/g0-rank1.txt)" = "$(seq 30 | sed 's/.*/line & of 1/')" ] ||
     { ls killed/logs; fail "the log of a rank that was killed before it had a generation"; }
 exits 1 restarts run_noisy killed.lua restarts 3 --restarts 1
@@ -88,6 +92,19 @@ has engine0.out "out of 0"
 [ ! -s engine1.out ] && [ ! -s engine1.err ] || { cat engine1.out engine1.err; fail "rank 1 of an engine is shown"; }
 has engine/logs/g1-rank0.txt "err of 0"
 has engine/logs/g1-rank1.txt " and end of 1"
+
+# A script that does not train has no log: the terminal has the output of all ranks.
+sed -i '/^run:train(data)/,$d' prints.lua
+run_noisy prints.lua untrained 3 > untrained.out 2> untrained.err || { cat untrained.err; fail "no training"; }
+grep -qxF "[rank 1] out of 1" untrained.out || { cat untrained.out; fail "output of rank 1 without a log is lost"; }
+grep -qxF "[rank 1] err of 1" untrained.err || { cat untrained.err; fail "errors of rank 1 without a log are lost"; }
+port=$(free_port)
+tiny_exec="as_rank 1 2 $port" run_noisy prints.lua untrained 3 > engine1.out 2> engine1.err &
+tiny_exec="as_rank 0 2 $port" run_noisy prints.lua untrained 3 > engine0.out 2>&1 ||
+    { cat engine0.out; fail "an engine's ranks, no training"; }
+wait $! || { cat engine1.out engine1.err; fail "an engine's rank 1, no training"; }
+grep -qxF "[rank 1] out of 1" engine1.out || { cat engine1.out; fail "output of an engine's rank 1 is lost"; }
+grep -qxF "[rank 1] err of 1" engine1.err || { cat engine1.err; fail "errors of an engine's rank 1 are lost"; }
 
 # More than a log takes: 39 MB of each rank. The first and the last 8 MiB are there.
 noisy floods.lua 'seq 5000000'
@@ -130,7 +147,7 @@ if command -v python3 > /dev/null; then
         has $term.txt "[rank 1] in a terminal 1"
         grep -q "^ *40  " $term.txt || { cat $term.txt; fail "$term: no line of step 40"; }
     done
-    grep -q "^progress: step [0-9]* of 40, 0:0[0-9] left, [0-9]* tok/s, lo" xterm.txt ||
+    grep -q "^progress: step [0-9]* of 40, [0-9]*:[0-9]* left, [0-9]* tok/s, lo" xterm.txt ||
         { cat xterm.txt; fail "no progress line of 49 columns"; }
     lacks dumb.txt "progress:"
 else

@@ -1,11 +1,15 @@
 // The output of ranks: the log of a rank is bounded, in order, and never an error; lines of a terminal are not torn.
 #include "cli/output/rank_log.h"
 
+#include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <random>
@@ -14,7 +18,9 @@
 #include "base/env.h"
 #include "base/process.h"
 #include "cli/output/log_writer.h"
+#include "cli/output/message.h"
 #include "cli/output/terminal.h"
+#include "cli/submit/logs.h"
 
 using namespace orrery;
 namespace fs = std::filesystem;
@@ -173,6 +179,8 @@ TEST_CASE("a terminal tells how long its reader did not read", "[output]") {
     const std::string text = numbered(0, 100'000);
     std::string read;
     std::thread reader([&] {
+        for (pollfd space{pipe.write, POLLOUT, 0}; ::poll(&space, 1, 0) != 0;)  // until the pipe is full
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
         std::this_thread::sleep_for(std::chrono::milliseconds(2500));
         char bytes[4096];
         while (read.size() < text.size())
@@ -214,4 +222,68 @@ TEST_CASE("output waits for its log; of too much the first and the last part sta
     logs.flush(std::chrono::hours(1));
     CHECK(logs.problems() ==
           "cannot write " + rank_log_path(folder.path + "/none", 1, 0) + ": No such file or directory\n");
+}
+
+TEST_CASE("a log whose source never pauses does not delay another", "[output]") {
+    const Folder folder("log_writer");
+    LogWriter logs;
+    std::atomic<bool> ends{false};
+    logs.begin(1, folder.path, 1, 1);
+    std::thread chatty([&, text = numbered(0, 10'000)] {
+        while (!ends) logs.write(1, text);
+    });
+    while (!fs::exists(rank_log_path(folder.path, 1, 1))) std::this_thread::yield();
+    logs.write(2, "text\n");
+    logs.begin(2, folder.path, 1, 2);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+    const std::string other = rank_log_path(folder.path, 1, 2);
+    while (!fs::exists(other) && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    CHECK(fs::exists(other));
+    ends = true;
+    chatty.join();
+}
+
+TEST_CASE("a message tells that its descriptors did not fit", "[output]") {
+    int sockets[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) == 0);
+    rlimit before{};
+    ::getrlimit(RLIMIT_NOFILE, &before);
+    for (const bool full : {false, true}) {
+        CHECK(send_message(sockets[0], {{"do", "rank"}}, {sockets[0], sockets[1]}));
+        rlimit now = before;
+        if (full) now.rlim_cur = 1;
+        ::setrlimit(RLIMIT_NOFILE, &now);
+        OutputMessage message;
+        const Received received = receive(sockets[1], message);
+        ::setrlimit(RLIMIT_NOFILE, &before);
+        CHECK(received == Received::message);
+        CHECK(message.cut == full);
+        CHECK((message.files[1] < 0) == full);
+        for (const int file : message.files)
+            if (file >= 0) ::close(file);
+    }
+    CHECK_FALSE(send_message(sockets[0], {{"text", std::string(1 << 24, 'x')}}));
+    ::close(sockets[1]);
+    CHECK(send_message(sockets[0], {{"do", "rank"}}));
+    ::close(sockets[0]);
+}
+
+TEST_CASE("the newest log is that of a start which failed before it had a generation", "[output]") {
+    const Folder folder("newest_log");
+    CHECK(newest_log(folder.path, 1).empty());
+    fs::create_directory(folder.path + "/logs");
+    const auto written = [&](int64_t generation, int64_t rank, int minute) {
+        const std::string path = rank_log_path(folder.path, generation, rank);
+        system_env()->replace_file(path, "text");
+        fs::last_write_time(path, fs::file_time_type::clock::now() + std::chrono::minutes(minute));
+    };
+    written(2, 1, 1);
+    written(10, 1, 0);
+    written(0, 2, 9);
+    CHECK(newest_log(folder.path, 1) == rank_log_path(folder.path, 10, 1));
+    CHECK(newest_log(folder.path, 2) == rank_log_path(folder.path, 0, 2));
+    written(0, 1, 2);
+    CHECK(newest_log(folder.path, 1) == rank_log_path(folder.path, 0, 1));
+    written(11, 1, 3);
+    CHECK(newest_log(folder.path, 1) == rank_log_path(folder.path, 11, 1));
 }

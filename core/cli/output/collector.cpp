@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
@@ -23,11 +24,13 @@
 #include "cli/output/log_writer.h"
 #include "cli/output/message.h"
 #include "cli/output/terminal.h"
+#include "cli/signals.h"
 
 namespace orrery {
 namespace {
 
 constexpr size_t last_lines = 20, longest_line = 4096;
+constexpr size_t most_held = 1 << 20;
 constexpr size_t largest_pipe = 1 << 20;  // what a drained stream may still hold
 constexpr auto disk_limit = std::chrono::seconds(5);
 
@@ -70,6 +73,7 @@ struct Source {
     int64_t rank = -1;                                      ///< -1: not a rank, or not known yet
     std::optional<Shown> shown = {};                        ///< not known at first, of the command itself
     std::vector<std::pair<size_t, std::string>> held = {};  ///< text of each stream until `shown` is known
+    size_t held_bytes = 0;
     std::array<int, 2> files = {-1, -1};      ///< stdout and stderr; -1: at its end, or the same as stdout
     std::array<std::string, 2> open = {};     ///< a line without its end, if lines are prefixed
     std::array<std::string, 2> unended = {};  ///< a line without its end, not in the log yet
@@ -78,6 +82,8 @@ struct Source {
     std::string folder = {};  ///< the run's folder; "": not known
     bool one = false;         ///< both streams come through the first pipe
     bool logged = true, has_log = false, ended = false;
+    bool unless_logged = false;  ///< shown if it gets no log
+    bool follows = false;        ///< it ends because another rank has failed
 
     bool at_end() const { return files[0] < 0 && files[1] < 0; }
 };
@@ -168,6 +174,7 @@ private:
         if (source.logged) write_log(source, stream, text);
         if (!source.shown) {
             source.held.emplace_back(stream, text);
+            if ((source.held_bytes += text.size()) > most_held) decide(source, unlogged(source));
             return;
         }
         if (source.shown == Shown::nothing && (stream == 1 || source.one)) source.errors.add(text);
@@ -253,12 +260,16 @@ private:
         if (what == "progress") return terminal_.progress(text.value("text", ""));
         if (what == "rank") {
             if (own().logged) finish_log(own());  // of a launcher: it has no file
+            if (message.cut) tell_cut(rank);
             log(add({.number = ++numbers_, .rank = rank, .shown = shown_in(text), .files = message.files}), text);
         } else if (what == "show") {
             own().rank = rank;
-            decide(own(), shown_in(text));
+            own().unless_logged = !text.contains("shown");
+            if (!own().unless_logged) decide(own(), shown_in(text));
         } else if (Source* const source = of_rank(rank); source && what == "place") {
             log(*source, text);
+        } else if (source && what == "follows") {
+            source->follows = true;
         } else if (source && what == "ended") {
             end(*source, text.value("code", 1));
             acknowledge(text);
@@ -275,6 +286,10 @@ private:
 
     void log(Source& source, const Json& text) {
         source.folder = text.value("folder", "");
+        if (std::exchange(source.unless_logged, false)) {
+            close_lines(source);
+            decide(source, Shown::nothing);
+        }
         const int64_t generation = text.value("generation", int64_t{0});
         if (generation == 0) return;
         source.has_log = true;
@@ -285,13 +300,24 @@ private:
     void end(Source& source, int code) {
         read(own(), largest_pipe);
         read(source, largest_pipe);
-        if (!source.shown) decide(source, Shown::plain);
+        if (!source.shown) decide(source, unlogged(source));
         close_lines(source);
         source.ended = true;
         if (source.rank <= 0) terminal_.progress("");
         name_log(source);
-        if (code != 0) tell_last(source);
+        const bool stopped = code == stopped_code(SIGTERM) || code == stopped_code(SIGINT);
+        if (code != 0 && !stopped && !source.follows) tell_last(source);
         close(source);
+    }
+
+    /// How the output of a source without a log is shown.
+    static Shown unlogged(const Source& source) { return source.rank > 0 ? Shown::prefixed : Shown::plain; }
+
+    void tell_cut(int64_t rank) {
+        terminal_.write(Terminal::errors, -1,
+                        fmt::format("orrery: the output of rank {} is lost: no file descriptors are left to collect "
+                                    "it; the run continues\n  raise the limit: ulimit -n\n",
+                                    rank));
     }
 
     void close_lines(Source& source) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace orrery {
@@ -65,11 +66,13 @@ std::string LogWriter::problems() {
 }
 
 std::map<int64_t, LogWriter::Log>::iterator LogWriter::due() {
-    auto log = logs_.begin();
-    while (log != logs_.end() && !log->second.finished &&
-           (!log->second.file || (log->second.opened && log->second.waiting.empty())))
-        ++log;
-    return log;
+    const auto waits = [](const auto& log) {
+        return log.second.finished || (log.second.file && (!log.second.opened || !log.second.waiting.empty()));
+    };
+    const auto begin = logs_.upper_bound(served_), found = std::find_if(begin, logs_.end(), waits);
+    if (found != logs_.end()) return found;
+    const auto before = std::find_if(logs_.begin(), begin, waits);
+    return before == begin ? logs_.end() : before;
 }
 
 void LogWriter::run() {
@@ -78,6 +81,7 @@ void LogWriter::run() {
         wake_.wait(lock, [this] { return ending_ || due() != logs_.end(); });
         const auto next = due();
         if (next == logs_.end()) return;
+        served_ = next->first;
         Log& log = next->second;  // stays in place while others are added
         std::string bytes = std::exchange(log.waiting, "");
         if (log.left_out > 0)

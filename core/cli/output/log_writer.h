@@ -45,7 +45,7 @@ private:
         bool finished = false, told = false;
     };
     void run();
-    /// Returns a log with something to do, or the end.
+    /// Returns the next log with something to do, in turn, or the end.
     std::map<int64_t, Log>::iterator due();
 
     std::mutex mutex_;
@@ -53,6 +53,7 @@ private:
     std::map<int64_t, Log> logs_;
     std::string problems_;
     std::pair<std::string, int64_t> cleaned_;  ///< folder and generation in which old logs were removed last
+    int64_t served_ = -1;                      ///< source that was written last
     bool writing_ = false, ending_ = false;
     std::thread thread_;
 };

@@ -1,5 +1,6 @@
 #include "cli/output/message.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -14,7 +15,7 @@ constexpr size_t max_bytes = 1 << 14;  // two paths and more
 
 }  // namespace
 
-void send_message(int socket, const Json& text, std::array<int, 2> files, bool droppable) {
+bool send_message(int socket, const Json& text, std::array<int, 2> files, bool droppable) {
     std::vector<uint8_t> bytes = Json::to_cbor(text);  // a path need not be UTF-8, as JSON's text demands
     iovec part{bytes.data(), bytes.size()};
     alignas(cmsghdr) char space[CMSG_SPACE(sizeof files)] = {};
@@ -32,8 +33,14 @@ void send_message(int socket, const Json& text, std::array<int, 2> files, bool d
         head->cmsg_len = CMSG_LEN(count * sizeof(int));
         std::memcpy(CMSG_DATA(head), files.data(), count * sizeof(int));
     }
-    while (::sendmsg(socket, &message, MSG_NOSIGNAL | (droppable ? MSG_DONTWAIT : 0)) < 0 && errno == EINTR) {
+    while (::sendmsg(socket, &message, MSG_NOSIGNAL | (droppable ? MSG_DONTWAIT : 0)) < 0) {
+        if (errno == EPIPE || errno == ECONNRESET) return true;
+        if (errno == ETOOMANYREFS && !droppable)
+            ::poll(nullptr, 0, 10);  // descriptors that were not received yet
+        else if (errno != EINTR)
+            return false;
     }
+    return true;
 }
 
 Received receive(int socket, OutputMessage& message) {
@@ -50,6 +57,7 @@ Received receive(int socket, OutputMessage& message) {
     }
     if (got < 0) return errno == EAGAIN ? Received::nothing : Received::end;
     if (got == 0) return Received::end;
+    message.cut = (to.msg_flags & MSG_CTRUNC) != 0;
     if (const cmsghdr* const head = CMSG_FIRSTHDR(&to); head && head->cmsg_type == SCM_RIGHTS)
         std::memcpy(message.files.data(), CMSG_DATA(head),
                     std::min(sizeof message.files, head->cmsg_len - CMSG_LEN(0)));

@@ -11,13 +11,14 @@ namespace orrery {
 struct OutputMessage {
     Json text = {};
     std::array<int, 2> files = {-1, -1};  ///< descriptors that came with it
+    bool cut = false;                     ///< not all of them came: this process has no descriptor left
 };
 
 enum class Received : uint8_t { message, nothing, end };
 
-/// Sends a message, unless its reader is gone; `files`: copies of these descriptors are sent, too. Blocks while the
-/// reader is behind, unless `droppable`.
-void send_message(int socket, const Json& text, std::array<int, 2> files = {-1, -1}, bool droppable = false);
+/// Sends a message; `files`: copies of these descriptors are sent, too. Blocks while the reader is behind, unless
+/// `droppable`. Returns false and sets errno if the message was not sent although its reader is there.
+bool send_message(int socket, const Json& text, std::array<int, 2> files = {-1, -1}, bool droppable = false);
 /// Receives a message without waiting.
 Received receive(int socket, OutputMessage& message);
 

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -16,6 +18,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "cli/output/collector.h"
@@ -34,7 +37,8 @@ int control_socket = -1;        ///< socket of messages to the collecting proces
 bool owns_collector = false;    ///< this process has started it
 bool with_progress = false;     ///< a terminal shows the progress line
 bool one_target = false;        ///< stdout and stderr of the command are the same
-std::atomic<int64_t> asked{0};  ///< number of acknowledged messages so far
+std::mutex asking;              ///< of the next two: the launcher and a signal may end ranks and command
+int64_t asked = 0, done = -1;   ///< numbers of the last message to be acknowledged, and of the last that was
 std::atomic<bool> slow{false};  ///< an acknowledgement did not come in time: those for ranks are not waited for
 
 /// Lines are passed on when they are complete, as on a terminal: a killed process has printed them.
@@ -52,6 +56,11 @@ int copy_of(int stream) { return ::fcntl(stream, F_DUPFD_CLOEXEC, STDERR_FILENO 
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGXFSZ, SIGTSTP, SIGTTOU})
         ::signal(signal, SIG_IGN);
     ::prctl(PR_SET_NAME, "orrery-output");
+    rlimit files{};  // two streams of each rank
+    if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        ::setrlimit(RLIMIT_NOFILE, &files);
+    }
     // Files that the command inherited would stay open as long as this process.
     std::array<int*, 5> used = {&streams.control, &streams.output, &streams.errors, &streams.terminal,
                                 &streams.terminal_errors};
@@ -66,30 +75,43 @@ int copy_of(int stream) { return ::fcntl(stream, F_DUPFD_CLOEXEC, STDERR_FILENO 
     ::_exit(collect(streams));
 }
 
+/// Receives acknowledgements until message `number` has one; `nothing`: it has none yet.
+Received take_acknowledgement(int64_t number) {
+    const std::lock_guard lock(asking);
+    Received received = Received::message;
+    for (; done < number && received == Received::message;) {
+        OutputMessage message;
+        received = receive(control_socket, message);
+        if (received == Received::message) done = std::max(done, message.text.value("done", int64_t{0}));
+    }
+    return received;
+}
+
 /// Waits for the acknowledgement of message `number`; false: the collecting process has ended.
 bool wait_for(int64_t number, std::chrono::milliseconds limit) {
     using Clock = std::chrono::steady_clock;
+    constexpr int64_t tick_ms = 50;  // another thread may receive it
     const auto until = Clock::now() + limit;
     for (;;) {
-        OutputMessage message;
-        const Received received = receive(control_socket, message);
-        if (received == Received::end) return false;
-        if (received == Received::message && message.text.value("done", int64_t{0}) >= number) return true;
-        if (received == Received::message) continue;
+        const Received received = take_acknowledgement(number);
+        if (received != Received::nothing) return received == Received::message;
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
         if (left <= 0) {
             slow = true;
             return true;
         }
         pollfd wait{control_socket, POLLIN, 0};
-        ::poll(&wait, 1, static_cast<int>(left));
+        ::poll(&wait, 1, static_cast<int>(std::min(left, tick_ms)));
     }
 }
 
 void ask(Json text, std::chrono::milliseconds limit) {
-    const int64_t number = ++asked;
-    text["number"] = number;
-    send_message(control_socket, text);
+    int64_t number = 0;
+    {
+        const std::lock_guard lock(asking);
+        text["number"] = number = ++asked;
+        send_message(control_socket, text);
+    }
     wait_for(number, limit);
 }
 
@@ -155,13 +177,14 @@ bool output_is_collected() { return control_socket >= 0; }
 
 RankStreams::RankStreams(int64_t rank, Shown shown, const std::string& folder, int64_t generation)
     : one_(one_target && shown == Shown::plain) {
-    send_message(control_socket,
-                 {{"do", "rank"},
-                  {"rank", rank},
-                  {"shown", static_cast<int>(shown)},
-                  {"folder", folder},
-                  {"generation", generation}},
-                 {output_.read, one_ ? -1 : errors_.read});
+    if (!send_message(control_socket,
+                      {{"do", "rank"},
+                       {"rank", rank},
+                       {"shown", static_cast<int>(shown)},
+                       {"folder", folder},
+                       {"generation", generation}},
+                      {output_.read, one_ ? -1 : errors_.read}))
+        fail_collecting("sendmsg");
 }
 
 void RankStreams::give_to(ProcessStart& start) const {
@@ -172,9 +195,11 @@ void RankStreams::give_to(ProcessStart& start) const {
     start.variables.push_back(fmt::format("{}={},{}", output_variable, control_socket, with_progress ? 1 : 0));
 }
 
-void show_output(int64_t rank, Shown shown) {
-    if (owns_collector)
-        send_message(control_socket, {{"do", "show"}, {"rank", rank}, {"shown", static_cast<int>(shown)}});
+void show_output(int64_t rank, std::optional<Shown> shown) {
+    if (!owns_collector) return;
+    Json text = {{"do", "show"}, {"rank", rank}};
+    if (shown) text["shown"] = static_cast<int>(*shown);
+    send_message(control_socket, text);
 }
 
 void log_output(int64_t rank, const std::string& folder, int64_t generation) {
@@ -192,6 +217,10 @@ std::function<void(const std::string&)> progress_line() {
 void rank_ended(int64_t rank, int code) {
     if (control_socket < 0) return;
     ask({{"do", "ended"}, {"rank", rank}, {"code", code}}, slow ? std::chrono::seconds(0) : rank_limit);
+}
+
+void follows_another(int64_t rank) {
+    if (control_socket >= 0) send_message(control_socket, {{"do", "follows"}, {"rank", rank}});
 }
 
 void finish_output(int code) {

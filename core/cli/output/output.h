@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "base/process.h"
@@ -37,8 +38,9 @@ private:
     bool one_ = false;  ///< both streams are `output_`, which keeps their order
 };
 
-/// Sets which rank this process is (-1: a launcher) and how the terminal shows it.
-void show_output(int64_t rank, Shown shown);
+/// Sets which rank this process is (-1: a launcher) and how the terminal shows it. nullopt: nothing is shown if the rank
+/// gets a log, else its lines are, prefixed.
+void show_output(int64_t rank, std::optional<Shown> shown);
 
 /// Tells into which log a rank's output goes. `generation` 0: not known yet.
 void log_output(int64_t rank, const std::string& folder, int64_t generation);
@@ -46,8 +48,12 @@ void log_output(int64_t rank, const std::string& folder, int64_t generation);
 /// Returns a function that sets the progress line; empty if no terminal shows it.
 std::function<void(const std::string&)> progress_line();
 
-/// Tells that a rank process was reaped; its output is on the terminal and in the log when this returns.
+/// Tells that a rank process was reaped; its output is on the terminal and in the log when this returns. `code`: 0 also
+/// for a rank that was killed because others had failed.
 void rank_ended(int64_t rank, int code);
+
+/// Tells, in a rank, that it ends because another one has failed: its last lines are not shown.
+void follows_another(int64_t rank);
 
 /// Flushes this process's output and waits until it is written, for some seconds at most. `code`: of this process.
 void finish_output(int code);

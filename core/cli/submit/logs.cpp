@@ -34,7 +34,14 @@ std::string newest_log(const std::string& run, int64_t rank) {
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(run + "/logs", ignored))
         newest = std::max(newest, generation_in(entry.path().filename().string(), rank));
-    return newest < 0 ? "" : rank_log_path(run, newest, rank);
+    if (newest < 0) return "";
+    // The last start may have failed before it had a generation.
+    const std::string log = rank_log_path(run, newest, rank), failed = rank_log_path(run, 0, rank);
+    const auto written = [](const std::string& path) {
+        std::error_code none;
+        return fs::last_write_time(path, none);  // the earliest time if there is none
+    };
+    return written(failed) > written(log) ? failed : log;
 }
 
 int show_logs(const std::string& run, int64_t rank, bool follow) {

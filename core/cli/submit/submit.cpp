@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 
@@ -146,7 +147,8 @@ std::unique_ptr<FolderLock> claim(ScriptRunner& script, const EngineJob& job, bo
 std::string hand_over(const LoadedEngine& engine, const EngineJob& job, const std::string& text) {
     const EngineCall call = engine.engine->submit(job, text);
     if (engine.facts.has("foreground")) become_call(engine.name, call);
-    const ChildEnd end = run_call(engine.name, call);
+    // Killed, it could not undo what it has started: it ends by itself, or the user ends it.
+    const ChildEnd end = run_call(engine.name, call, std::chrono::hours(24 * 7));
     if (end.code == 2) throw Error(std::string(trim(end.errors)));  // the call found a user error
     std::fputs(end.errors.c_str(), stderr);
     if (const std::string why = end.why_not(); !why.empty())

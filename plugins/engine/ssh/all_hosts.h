@@ -86,6 +86,7 @@ main() {
     trap 'rm -rf "$own"' EXIT
     stopped=
     trap 'stopped=yes' INT TERM HUP
+    trap '' PIPE  # orrery may have been stopped, too
     hosts > "$own/hosts"
     probe=$(od -An -N8 -tx8 /dev/urandom | tr -d ' \n')
     [ "$nodes" = 1 ] || [ -n "$address" ] || address=$(dialled "$first")
@@ -106,6 +107,7 @@ main() {
     rm -f "$own"/*.code
     (each start) < "$own/hosts"
     if ! passed < "$own/hosts" || [ -n "$stopped" ]; then
+        trap '' INT TERM HUP
         undo < "$own/hosts"
         [ -z "$stopped" ] || exit 130
         exit 1
