@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
@@ -422,6 +423,34 @@ TEST_CASE("tasks do not read what another job, another user or nobody has writte
         CHECK(asked_by == 0600);
     }
     not_told();  // the answer to an earlier question
+}
+
+TEST_CASE("tasks do not meet where another user has made their files") {
+    if (::geteuid() != 0) return;  // only root can be two users
+    const std::string folder = "/tmp/orrery_meeting_" + std::to_string(::getpid());
+    std::filesystem::create_directories(folder);
+    ::chmod(folder.c_str(), 01777);
+    const auto refused = [&](const std::string& name, const auto& meet) {
+        std::ofstream(folder + "/" + name) << "{}";
+        REQUIRE(::seteuid(65534) == 0);
+        std::string why;
+        try {
+            meet();
+        } catch (const Error& error) {
+            why = error.what();
+        }
+        REQUIRE(::seteuid(0) == 0);
+        std::filesystem::remove(folder + "/" + name);
+        CHECK_THAT(why, Contains(folder + "/" + name + " belongs to user 0") && Contains("another run.folder"));
+    };
+    const auto meeting = [&](int64_t rank) {
+        return FolderMeeting{folder, "7", rank, 2, std::chrono::milliseconds(60)};
+    };
+    const auto tell = [&] { tell_place(meeting(0), {"7.ab", "192.0.2.7", 29500, "secret"}); };
+    refused(".meeting-7", tell);
+    refused(".meeting-7.1", tell);
+    refused(".meeting-7.1", [&] { ask_place(meeting(1)); });
+    std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("two launchers that each say they have started a rank are refused, but for one that runs inside the other") {
