@@ -39,6 +39,7 @@ Launchers launchers_by(Config& config) {
     Config& run = config.table("run");
     Launchers all;
     all.asked = run.where("launcher");
+    all.ports = ports_of(config);
     const std::string name = run.require_text("launcher");
     if (name == own_launcher) return all;
     const auto loader = std::make_shared<const Loader>(and_plugin_folders(config.table("plugins").texts("path")));

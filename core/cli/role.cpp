@@ -78,28 +78,42 @@ TaskRole role_of(const LaunchedTask& task, int64_t ranks, const std::string& mes
     return {};  // a rank refuses any other number, once for all ranks
 }
 
-/// Returns the settings of a command; nullopt if they cannot be read, which a rank reports.
-std::optional<Settings> settings_of(const ScriptCommand& command) {
+TaskSettings settings_of(const ScriptCommand& command) {
     try {
         Config config = config_of(command);
-        return read_settings(config);
-    } catch (const Error&) {
-        return std::nullopt;
+        return {read_settings(config), std::nullopt};
+    } catch (const Error& error) {
+        return {std::nullopt, error};
     }
 }
 
 TaskRole checked_role(const ScriptCommand& command, const Job& job, const LaunchedTask& task,
-                      const std::optional<Settings>& settings) {
+                      const TaskSettings& read) {
     try {
+        const auto& settings = read.settings;
         const TaskRole role =
             settings ? role_of(task, settings->mesh.ranks(), settings->mesh.text(), command) : TaskRole{};
         if (role.kind != TaskRole::rank) return role;
         require_local_rank(job);
         refuse_launch_flags(command, job);
         return role;
-    } catch (const Error& error) {
+    } catch (const Error& found) {
+        const Error error = read.problem.value_or(found);
         if (job.local_rank > 0) throw SaidElsewhere(error.what(), error.fault());
+        throw error;
+    }
+}
+
+void settle_task(Job& job, const LaunchedTask& task, const TaskSettings& read) {
+    std::optional<MeetingFolder> folder;
+    if (const auto& settings = read.settings)
+        folder = {settings->folder.empty() ? "runs" : settings->folder, settings->join_timeout};
+    try {
+        settle_meeting(job, task, folder);
+    } catch (const SaidElsewhere&) {
         throw;
+    } catch (const Error& found) {
+        throw read.problem.value_or(found);
     }
 }
 

@@ -32,13 +32,21 @@ struct TaskRole {
 /// together, so that one reports it). Throws Error if these flags do not fit the tasks. `mesh`: as text, "dp=4".
 TaskRole role_of(const LaunchedTask& task, int64_t ranks, const std::string& mesh, const ScriptCommand& command);
 
-/// Returns the settings of a command; nullopt if they cannot be read, which a rank reports.
-std::optional<Settings> settings_of(const ScriptCommand& command);
+/// The settings of a command, or why they cannot be read. Tasks then become ranks, which report it once for all; where
+/// they cannot, since the flags or the environment are not those of ranks, each host does.
+struct TaskSettings {
+    std::optional<Settings> settings;
+    std::optional<Error> problem;
+};
+TaskSettings settings_of(const ScriptCommand& command);
 
 /// Returns role_of() a task for a command, after a check of its flags for that role. An error of all tasks of a host is
 /// printed by one.
 TaskRole checked_role(const ScriptCommand& command, const Job& job, const LaunchedTask& task,
-                      const std::optional<Settings>& settings);
+                      const TaskSettings& read);
+
+/// Calls settle_meeting() for a task in the run's folder.
+void settle_task(Job& job, const LaunchedTask& task, const TaskSettings& read);
 
 /// Returns the command of an agent: `command` with node, place and secret of `job`, after settle_meeting().
 ScriptCommand agent_of(ScriptCommand command, const TaskRole& role, const Job& job);

@@ -518,19 +518,17 @@ int run_launcher(const ScriptCommand& command, const RankCommand& work, const Jo
 /// Runs a task that another launcher started, as a rank or as the launcher of its node's ranks.
 int run_task(const ScriptCommand& command, const RankCommand& work, Job job, const LaunchedTask& task,
              SignalTaker& signals) {
-    const auto settings = settings_of(command);
-    const TaskRole role = checked_role(command, job, task, settings);
+    const TaskSettings read = settings_of(command);
+    const TaskRole role = checked_role(command, job, task, read);
     Job own;
     own.nonce = job.nonce;
     if (role.kind == TaskRole::alone) {
         std::fprintf(stderr, "orrery: %s started one task, and mesh %s has %lld ranks: they start on this host\n",
-                     job.launcher.c_str(), settings->mesh.text().c_str(),
-                     static_cast<long long>(settings->mesh.ranks()));
+                     job.launcher.c_str(), read.settings->mesh.text().c_str(),
+                     static_cast<long long>(read.settings->mesh.ranks()));
         return run_launcher(command, work, own, signals);
     }
-    std::optional<MeetingFolder> folder;
-    if (settings) folder = {settings->folder.empty() ? "runs" : settings->folder, settings->join_timeout};
-    if (job.ranks > 1 || role.kind == TaskRole::rank) settle_meeting(job, task, folder);
+    if (job.ranks > 1 || role.kind == TaskRole::rank) settle_task(job, task, read);
     if (role.kind == TaskRole::rank) {
         if (job.rank == 0) show_output(0, Shown::plain);
         return run_rank(work, job);

@@ -75,9 +75,8 @@ const std::vector<SchemaKey>& schema() {
                  "All of it is in logs/ of the run's folder",
                  anything, "first|all"}),
         {"run", "ports", text, "",
-         "\"29501-29600\": the only ports at which the job's processes listen, for firewalls, except that of "
-         "--rendezvous "
-         "(default: those that the system chooses)"},
+         "\"29501-29600\": the only ports at which the job's processes listen, for firewalls, except those of "
+         "--rendezvous and MASTER_PORT (default: those that the system chooses)"},
         {"run", "disk_timeout_s", number, "600",
          "with --restarts: longest wait of a rank for a disk, in one piece, before the ranks are started anew", 0.001},
         {"run", "trace", text, "",

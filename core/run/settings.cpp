@@ -81,26 +81,6 @@ void read_saves(Config& table, Settings& settings) {
                     "checkpoint.every_steps instead of every");
 }
 
-/// Throws Error unless the text is a range of ports, as "29501-29600".
-void check_ports(Config& run, const std::string& text) {
-    int first = 0, last = 0, end = 0;
-    const bool range = std::sscanf(text.c_str(), "%5d-%5d%n", &first, &last, &end) == 2 && end > 0 &&
-                       static_cast<size_t>(end) == text.size();
-    if (range && first >= 1 && first <= last && last <= 65535) return;
-    throw Error(
-        run.where("ports"),
-        fmt::format("run.ports = \"{}\": expected FIRST-LAST, ports from 1 to 65535, as \"29501-29600\"", text));
-}
-
-/// Returns a plugin's table with [run] ports added: a copy, since the run's configuration must not change.
-Config with_ports(Config& config, const Config& table) {
-    Config options = table;
-    Config& run = config.table("run");
-    if (const std::string ports = run.text("ports", ""); !ports.empty())
-        options.set("ports", {ports, run.where("ports"), true});
-    return options;
-}
-
 /// Repeats for the table what the plugin declared of its copy.
 void declare(const Config& options, Config& table) {
     options.reject_unused();
@@ -113,6 +93,28 @@ void declare(const Config& options, Config& table) {
 const std::string& Settings::transport_of(const std::string& axis) const {
     const auto found = axis_transport.find(axis);
     return found == axis_transport.end() ? transport : found->second;
+}
+
+std::optional<Ports> ports_of(Config& config) {
+    Config& run = config.table("run");
+    const std::string text = run.text("ports", "");
+    if (text.empty()) return std::nullopt;
+    Ports ports;
+    int end = 0;
+    const bool range = std::sscanf(text.c_str(), "%5d-%5d%n", &ports.first, &ports.last, &end) == 2 && end > 0 &&
+                       static_cast<size_t>(end) == text.size();
+    if (range && ports.first >= 1 && ports.first <= ports.last && ports.last <= 65535) return ports;
+    throw Error(
+        run.where("ports"),
+        fmt::format("run.ports = \"{}\": expected FIRST-LAST, ports from 1 to 65535, as \"29501-29600\"", text));
+}
+
+Config with_ports(Config& config, const Config& table) {
+    Config options = table;
+    Config& run = config.table("run");
+    if (const std::string ports = run.text("ports", ""); !ports.empty())
+        options.set("ports", {ports, run.where("ports"), true});
+    return options;
 }
 
 // Fallback values below are empty, because every configuration includes the schema's defaults.
@@ -145,7 +147,7 @@ Settings read_settings(Config& config) {
     settings.grace_s = run.number("grace_s", 0);
     settings.output_all = run.text("output", "") == "all";
     settings.notice_file = run.text("notice_file", "");
-    if (const std::string ports = run.text("ports", ""); !ports.empty()) check_ports(run, ports);
+    ports_of(config);  // throws if it is not a range
     settings.disk_timeout_s = run.number("disk_timeout_s", 0);
     const std::string resume = run.text("resume", "");
     settings.resume = resume == "never" ? Resume::never : resume == "required" ? Resume::required : Resume::automatic;

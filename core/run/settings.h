@@ -69,6 +69,11 @@ struct Settings {
 /// file:line:column.
 Settings read_settings(Config& config);
 
+/// Reads [run] ports; nullopt: any. Throws Error unless it is a range.
+std::optional<Ports> ports_of(Config& config);
+/// Returns a plugin's table with [run] ports added: a copy, since the run's configuration must not change.
+Config with_ports(Config& config, const Config& table);
+
 RetentionPolicy read_retention(Config& config);
 
 /// Reads the sampling options in [sample]; the seed is [run] seed.

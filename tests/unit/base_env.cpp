@@ -56,6 +56,15 @@ TEST_CASE("a file gets its name when it is whole, and keeps its mode") {
         CHECK(system_env()->read_file(path) == "small " + large + " end");
     }
     CHECK(fs::status(path).permissions() == (fs::perms::owner_read | fs::perms::owner_write));
+    for (const unsigned old : {0666U, 0400U}) {  // a secret is not for those for whom its predecessor was
+        fs::permissions(path, fs::perms(old));
+        AtomicFile secret(path, ".part", 0600);
+        secret.open();
+        CHECK(fs::status(path + ".part").permissions() == fs::perms(0600));
+        secret.close();
+        secret.name();
+        CHECK(fs::status(path).permissions() == fs::perms(0600));
+    }
     fs::remove(path);
     fs::create_directory(path);
     file.open();

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
@@ -177,6 +178,29 @@ TEST_CASE("torchrun's agent keeps its port") {
     CHECK(job_from_environment().port == 65534);
 }
 
+TEST_CASE("ranks meet at a port of run.ports, unless MASTER_PORT names one") {
+    const auto port = [](const std::string& ports) {
+        return orrery::job_from_environment([&] {
+                   Config config = parse_config("[run]\nports = \"" + ports + "\"\n", "a.toml", {});
+                   return launchers_by(config);
+               })
+            .port;
+    };
+    {
+        const Variables derived(openmpi({{"MASTER_PORT", ""}}));
+        CHECK(port("41007-41007") == 41007);
+        for (const char* job : {"a", "b", "c", "d", "e"}) {
+            const Variables other(Map{{"PMIX_NAMESPACE", job}});
+            CHECK((port("41000-41001") == 41000 || port("41000-41001") == 41001));
+        }
+        CHECK_THROWS_WITH(port("41001-41000"), Contains("a.toml:2") && Contains("FIRST-LAST"));
+        const Variables named(Map{{"MASTER_PORT", "29500"}});
+        CHECK(port("41007-41007") == 29500);
+    }
+    const Variables agent(torchrun({{"MASTER_ADDR", "192.0.2.7"}, {"ORRERY_TOKEN", secret}, {"MASTER_PORT", "41000"}}));
+    CHECK(port("41000-41001") == 41001);  // the agent has the other one
+}
+
 TEST_CASE("variables of torchrun that cannot be are refused by name") {
     const auto refused = [](const Map& more, const std::string& why) {
         const Variables set(torchrun(more));
@@ -333,6 +357,22 @@ TEST_CASE("a task is a rank, its node's agent, or starts all ranks, by the numbe
     CHECK_THROWS_WITH(role(task(2, 1), 4, placed), Contains("--rendezvous: slurm started 2 tasks"));
 }
 
+TEST_CASE("a configuration that cannot be read is what a task reports, not the flags or variables of ranks") {
+    const TaskSettings unread{std::nullopt, Error("a.toml:2: unknown key")};
+    Job job;
+    job.launcher = "openmpi";
+    job.ranks = 8;
+    job.local_ranks = 4;
+    job.local_rank = 0;
+    CHECK_THROWS_WITH(checked_role(flags(3), job, task(8, 4), unread), "a.toml:2: unknown key");
+    CHECK(checked_role(flags(0), job, task(8, 4), unread).kind == TaskRole::rank);  // which reports it
+    const Variables unnamed(openmpi({{"MASTER_ADDR", ""}}));
+    CHECK_THROWS_WITH(settle_task(job, task(8, 4), unread), "a.toml:2: unknown key");
+    job.local_rank = 1;
+    CHECK_THROWS_AS(checked_role(flags(3), job, task(8, 4), unread), SaidElsewhere);
+    CHECK_THROWS_AS(settle_task(job, task(8, 4), unread), SaidElsewhere);
+}
+
 TEST_CASE("an agent takes node, place and secret from its task") {
     Job job;
     job.id = "7.0";
@@ -422,6 +462,34 @@ TEST_CASE("tasks do not read what another job, another user or nobody has writte
         CHECK(asked_by == 0600);
     }
     not_told();  // the answer to an earlier question
+}
+
+TEST_CASE("tasks do not meet where another user has made their files") {
+    if (::geteuid() != 0) return;  // only root can be two users
+    const std::string folder = "/tmp/orrery_meeting_" + std::to_string(::getpid());
+    std::filesystem::create_directories(folder);
+    ::chmod(folder.c_str(), 01777);
+    const auto refused = [&](const std::string& name, const auto& meet) {
+        std::ofstream(folder + "/" + name) << "{}";
+        REQUIRE(::seteuid(65534) == 0);
+        std::string why;
+        try {
+            meet();
+        } catch (const Error& error) {
+            why = error.what();
+        }
+        REQUIRE(::seteuid(0) == 0);
+        std::filesystem::remove(folder + "/" + name);
+        CHECK_THAT(why, Contains(folder + "/" + name + " belongs to user 0") && Contains("another run.folder"));
+    };
+    const auto meeting = [&](int64_t rank) {
+        return FolderMeeting{folder, "7", rank, 2, std::chrono::milliseconds(60)};
+    };
+    const auto tell = [&] { tell_place(meeting(0), {"7.ab", "192.0.2.7", 29500, "secret"}); };
+    refused(".meeting-7", tell);
+    refused(".meeting-7.1", tell);
+    refused(".meeting-7.1", [&] { ask_place(meeting(1)); });
+    std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("two launchers that each say they have started a rank are refused, but for one that runs inside the other") {

@@ -58,7 +58,8 @@ void AtomicFile::open(Fault fault) {
     if (file_ < 0) throw cannot_write(errno == EEXIST ? partial_ : path_, errno, fault);
     there_ = true;
     struct stat old {};
-    if (::stat(path_.c_str(), &old) == 0) (void)::fchmod(file_, old.st_mode & 0777);
+    const bool secret = (mode_ & 077) == 0;  // another user may have made the file, to be able to read its successor
+    if (!secret && ::stat(path_.c_str(), &old) == 0) (void)::fchmod(file_, old.st_mode & 0777);
 }
 
 void AtomicFile::flush() {

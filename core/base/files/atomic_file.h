@@ -14,7 +14,8 @@ int write_all(int file, std::string_view bytes);
 void sync_folder(const std::string& folder);
 
 /// A file that gets its name only once it is complete. Until then its name has a suffix, and the destructor removes it.
-/// A file that replaces another one gets its mode. Functions throw Error "cannot write PATH: why", Fault::failed.
+/// A file that replaces another one gets its mode, unless only its owner may use the new one. Functions throw Error
+/// "cannot write PATH: why", Fault::failed.
 class AtomicFile {
 public:
     /// `suffix` of the name until the file is complete; `mode`: permissions of a new file, before the umask.

@@ -21,8 +21,8 @@ struct LoadedEngine {
     std::unique_ptr<Engine> engine;  ///< declared last: destroyed before the registry
 };
 
-/// Loads the engine of a name and makes it from its table [submit.NAME]. Throws Error at `asked` for an unknown name,
-/// and at a key that the engine does not read.
+/// Loads the engine of a name and makes it from its table [submit.NAME], which also gets [run] ports, as `ports`.
+/// Throws Error at `asked` for an unknown name, and at a key that the engine does not read.
 LoadedEngine load_engine(const std::string& name, Config& config, const Origin& asked);
 
 }  // namespace orrery

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <functional>
 #include <memory>
 
 #include "orrery/error.h"
@@ -83,6 +84,10 @@ std::string loopback_of(const std::string& host) {
     if (found->ai_family != AF_INET6) return "";
     const in6_addr& address = reinterpret_cast<const sockaddr_in6*>(found->ai_addr)->sin6_addr;
     return IN6_IS_ADDR_LOOPBACK(&address) ? inet_ntop(AF_INET6, &address, text, sizeof text) : "";
+}
+
+int Ports::of(const std::string& text) const {
+    return first + static_cast<int>(std::hash<std::string>{}(text) % static_cast<size_t>(last - first + 1));
 }
 
 std::string place_text(const std::string& host, int port) {

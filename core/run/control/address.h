@@ -13,6 +13,14 @@ struct Place {
     std::string host;
     int port = 0;
 };
+/// Ports from `first` to `last`, of which processes that do not communicate choose the same one by a text.
+struct Ports {
+    int first = 0, last = 0;
+    int of(const std::string& text) const;
+};
+/// Ports where `run.ports` gives none.
+constexpr Ports any_ports{29500, 37499};
+
 std::string place_text(const std::string& host, int port);
 std::optional<Place> parse_place(std::string_view text);
 

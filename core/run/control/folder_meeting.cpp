@@ -1,6 +1,7 @@
 #include "run/control/folder_meeting.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,6 +30,15 @@ std::string file_of(const FolderMeeting& meeting, int64_t task) {
     std::string name = meeting.folder + "/.meeting-";
     for (const char c : meeting.job) name += std::isalnum(static_cast<unsigned char>(c)) || c == '.' ? c : '_';
     return task == 0 ? name : fmt::format("{}.{}", name, task);
+}
+
+/// Removes a file that an earlier job may have left. Throws Error if another user made it, and it cannot be removed.
+void remove_old(const std::string& path) {
+    struct stat info {};
+    if (::unlink(path.c_str()) == 0 || ::lstat(path.c_str(), &info) != 0 || info.st_uid == ::geteuid()) return;
+    throw Error(fmt::format("{} belongs to user {}, expected the current user {}, and cannot be removed\n  choose "
+                            "another run.folder, one that other users cannot write to",
+                            path, info.st_uid, ::geteuid()));
 }
 
 void write(const std::string& path, const Json& text) {
@@ -74,7 +84,7 @@ Error not_shared(const FolderMeeting& meeting, const std::string& found) {
 
 void tell_place(const FolderMeeting& meeting, const MeetingPlace& place) {
     system_env()->make_folders(meeting.folder);
-    for (int64_t task = 0; task < meeting.ranks; ++task) ::unlink(file_of(meeting, task).c_str());
+    for (int64_t task = 0; task < meeting.ranks; ++task) remove_old(file_of(meeting, task));
     std::map<int64_t, std::string> asked;
     const bool all = wait_until(meeting, [&] {
         // Making and removing a file also makes a network file system forget which files were not there.
@@ -109,6 +119,7 @@ void tell_place(const FolderMeeting& meeting, const MeetingPlace& place) {
 MeetingPlace ask_place(const FolderMeeting& meeting) {
     system_env()->make_folders(meeting.folder);
     const std::string own = file_of(meeting, meeting.rank), text = make_nonce();
+    remove_old(own);
     MeetingPlace place;
     const bool told = wait_until(meeting, [&] {
         const auto found = read(meeting, 0);

@@ -73,9 +73,6 @@ std::string token_of_file(const std::string& path) {
     return token;
 }
 
-/// The port of a job's rendezvous, 29500 to 37499. Ranks derive it from the job's id, without communicating.
-int port_from(const std::string& id) { return 29500 + static_cast<int>(std::hash<std::string>{}(id) % 8000); }
-
 /// Whether all ranks of the job are on this host; unknown if the launcher does not count ranks per host.
 enum class Hosts : uint8_t { one, several, unknown };
 
@@ -92,23 +89,29 @@ void refuse_unnamed(const Job& job, const LaunchedRank& rank) {
                     job.launcher, job.ranks, job.local_ranks, rank.hint.empty() ? "" : ", as " + rank.hint));
 }
 
-int master_port(const std::string& id, const LaunchedRank& rank) {
-    const int64_t port = number_or("MASTER_PORT", port_from(id));
+/// The port of a job's rendezvous. Ranks derive it from the job's id, without communicating.
+int master_port(const std::string& id, const LaunchedTask& task) {
+    const int64_t port = number_or("MASTER_PORT", task.ports.value_or(any_ports).of(id));
     if (port > 65535)
         throw Error(fmt::format("environment: MASTER_PORT={} is not a port\n  set a port up to 65535", port));
-    if (!rank.keeps_port) return static_cast<int>(port);
+    if (!task.place.keeps_port) return static_cast<int>(port);
+    if (task.ports) {
+        const int other = task.ports->of(fmt::format("{} {}", id, port));
+        return other != port ? other : other < task.ports->last ? other + 1 : task.ports->first;
+    }
     return static_cast<int>(port < 65535 ? port + 1 : port - 1);
 }
 
 /// Task 0 chooses address, port and secret, and tells the others.
-void meet_in_folder(Job& job, const LaunchedRank& rank, const MeetingFolder& folder) {
+void meet_in_folder(Job& job, const LaunchedTask& task, const MeetingFolder& folder) {
+    const LaunchedRank& rank = task.place;
     const FolderMeeting meeting{folder.path, rank.job, job.rank, job.ranks, folder.limit};
     MeetingPlace place;
     try {
         if (job.rank == 0) {
             place.id = rank.job + "." + make_nonce().substr(0, 8);
             place.host = hosts_of(rank) == Hosts::one ? "127.0.0.1" : own_address();
-            place.port = master_port(place.id, rank);
+            place.port = master_port(place.id, task);
             place.secret = make_secret();
             tell_place(meeting, place);
         } else {
@@ -126,13 +129,14 @@ void meet_in_folder(Job& job, const LaunchedRank& rank, const MeetingFolder& fol
     job.token = user_token().value_or(place.secret);
 }
 
-void settle(Job& job, const LaunchedRank& rank, const std::optional<MeetingFolder>& folder) {
+void settle(Job& job, const LaunchedTask& task, const std::optional<MeetingFolder>& folder) {
+    const LaunchedRank& rank = task.place;
     if (folder && rank.meets_in_folder && job.ranks > 1 && !variable("MASTER_ADDR"))
-        return meet_in_folder(job, rank, *folder);
+        return meet_in_folder(job, task, *folder);
     const Hosts hosts = hosts_of(rank);
     // If all ranks are on one host, they meet on its loopback interface, whatever the host's name resolves to.
     job.host = hosts == Hosts::one ? "127.0.0.1" : variable("MASTER_ADDR").value_or(rank.first_host);
-    job.port = master_port(job.id, rank);
+    job.port = master_port(job.id, task);
     const std::string meeting = variable("MASTER_ADDR") ? "MASTER_ADDR=" + job.host : "MASTER_ADDR is not set";
     if (hosts == Hosts::several) refuse_unnamed(job, rank);
     if (hosts == Hosts::several)
@@ -221,7 +225,8 @@ std::optional<LaunchedTask> launched_task(const std::function<Launchers()>& find
                                 launchers.known.front().name));
     if (found.empty()) return std::nullopt;
     const KnownLauncher& by = *found.front().known;
-    LaunchedTask task{by.name, !by.uncounted, by.restarts, found.front().launcher->read(of_process())};
+    LaunchedTask task{by.name, !by.uncounted, by.restarts, found.front().launcher->read(of_process()),
+                      launchers.ports};
     const LaunchedRank& rank = task.place;
     const bool placed = !rank.counted || (rank.local_rank < rank.local_ranks && rank.local_ranks <= rank.ranks);
     if (std::min({rank.rank, rank.generation, rank.threads}) < 0 || rank.local_rank < -1 || rank.local_ranks < 1 ||
@@ -255,7 +260,7 @@ Job job_of(const LaunchedTask& task) {
 
 void settle_meeting(Job& job, const LaunchedTask& task, const std::optional<MeetingFolder>& folder) {
     try {
-        settle(job, task.place, folder);
+        settle(job, task, folder);
     } catch (const Error& error) {
         if (job.local_rank > 0) throw SaidElsewhere(error.what(), error.fault());
         throw;

@@ -10,6 +10,7 @@
 
 #include "orrery/error.h"
 #include "orrery/launcher.h"
+#include "run/control/address.h"
 
 namespace orrery {
 
@@ -55,6 +56,7 @@ struct Launchers {
     std::vector<KnownLauncher> known;
     bool required = false;  ///< whether the configuration names the launcher, so that no other is tried
     Origin asked = {};      ///< where the configuration names the launcher
+    std::optional<Ports> ports = {};  ///< [run] ports
 };
 
 /// A task of a job, as the launcher that started it tells.
@@ -62,6 +64,7 @@ struct LaunchedTask {
     std::string launcher;
     bool counted = true, restarts = false;  ///< as in Job
     LaunchedRank place;
+    std::optional<Ports> ports = {};  ///< [run] ports, for the rendezvous unless MASTER_PORT is set
 };
 
 /// Returns the task that this process is; nullopt if `orrery run` or no launcher started it. Opens those launchers of

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -35,13 +36,20 @@ std::string json(const std::vector<std::string>& texts) {
     return out + "]";
 }
 
+/// The first port of run.ports, which core has checked.
+int64_t first_of(const std::string& ports) {
+    int first = 29500;
+    std::sscanf(ports.c_str(), "%d-", &first);
+    return first;
+}
+
 class Ray : public Engine {
 public:
     explicit Ray(Config& config)
         : address_(config.text("address", "")),
           script_(config.text("script", "")),
           work_(config.text("work", "")),
-          port_(config.integer("port", 29500)),
+          port_(config.integer("port", first_of(config.text("ports", "")))),
           cpus_(config.integer("cpus_per_node", 0)),
           extra_(config.texts("extra")),
           asked_(config.origin()) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -17,11 +18,13 @@
 namespace orrery {
 namespace {
 
-/// A port for the rendezvous of a job, 29500 to 37499, the same for the same folder.
-int64_t port_of(const std::string& folder) {
+/// A port for the rendezvous of a job, of run.ports if set, the same for the same folder.
+int64_t port_of(const std::string& folder, const std::string& ports) {
+    int first = 29500, last = 37499;
+    std::sscanf(ports.c_str(), "%d-%d", &first, &last);  // core has checked them
     uint64_t hash = 14695981039346656037ULL;  // FNV-1a
     for (const char c : folder) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-    return 29500 + static_cast<int64_t>(hash % 8000);
+    return first + static_cast<int64_t>(hash % static_cast<uint64_t>(last - first + 1));
 }
 
 /// Shell: `text`, whole lines, to a command's input; its end mark is a line that the text does not have.
@@ -83,6 +86,7 @@ public:
           program_(config.text("program", "ssh")),
           address_(config.text("address", "")),
           port_(config.integer("port", 0)),
+          ports_(config.text("ports", "")),
           extra_(config.texts("extra")),
           asked_(config.origin()) {
         if (port_ < 0 || port_ > 65535)
@@ -190,7 +194,7 @@ private:
         std::string place;
         if (nodes > 1)
             place = " --nodes " + std::to_string(job.nodes) + " --node-rank \"$node\" --rendezvous \"$address:" +
-                    std::to_string(port_ > 0 ? port_ : port_of(job.folder)) + "\"";
+                    std::to_string(port_ > 0 ? port_ : port_of(job.folder, ports_)) + "\"";
         std::string environment =
             exported("ORRERY_SSH_JOB", first + ":" + job.folder) + exported("ORRERY_TOKEN_FILE", job.token_file);
         for (const auto& [name, value] : job.environment) environment += exported(name, value);
@@ -219,6 +223,7 @@ private:
 
     const std::string hostfile_, program_, address_;
     const int64_t port_;
+    const std::string ports_;
     const std::vector<std::string> extra_;
     const Origin asked_;
 };
