@@ -39,10 +39,10 @@ std::string in_path(const std::string& program) {
     return "";
 }
 
-ChildEnd run_call(const std::string& engine, const EngineCall& call) {
+ChildEnd run_call(const std::string& engine, const EngineCall& call, std::chrono::milliseconds limit) {
     std::vector<std::string> arguments = call.arguments;
     arguments.at(0) = program_of(engine, call);
-    return run_child(arguments, std::chrono::minutes(10), nullptr, call.input);
+    return run_child(arguments, limit, nullptr, call.input);
 }
 
 int show_call(const std::string& engine, const EngineCall& call) {

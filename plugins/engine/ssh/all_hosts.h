@@ -85,6 +85,7 @@ main() {
     trap 'rm -rf "$own"' EXIT
     stopped=
     trap 'stopped=yes' INT TERM HUP
+    trap : PIPE  # what is ended is ended also when nobody reads this shell's output
     hosts > "$own/hosts"
     probe=$(od -An -N8 -tx8 /dev/urandom | tr -d ' \n')
     [ "$nodes" = 1 ] || [ -n "$address" ] || address=$(dialled "$first")
