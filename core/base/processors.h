@@ -13,7 +13,7 @@ std::vector<int> allowed_processors();
 /// quota of its control groups, rounded down, but at least 1. Threads are counted by it.
 int64_t usable_processors();
 
-/// Whether a process above this one may run on other processors than this one: it was bound, by taskset or an engine.
+/// Whether a process above this one may run on other processors than this one: it was bound, by taskset or a launcher.
 /// True if the kernel does not report them all.
 bool is_bound();
 

@@ -39,10 +39,12 @@ std::vector<Flag> restart_flags(ScriptCommand& script) {
                  whole_number(0, 1000)),
             Flag("--spares", &script.spares, "with --restarts: launchers that wait for the loss of a node",
                  whole_number(0, 1000)),
-            Flag("--wait-node", &script.wait_node_s, "with --restarts: seconds that a missing node is waited for",
+            Flag("--wait-node", &script.wait_node_s,
+                 "with --restarts: max seconds to wait for a missing node (300); a node that is asked to leave then "
+                 "leaves alone",
                  number(1, 1e6), {.needs = "--restarts"}),
             Flag("--drain-ends-job", &script.drain_ends_job,
-                 "with --spares or --wait-node: SIGTERM, SIGUSR1 or run.notice_file on one node ends all nodes",
+                 "end the job on all nodes when one is asked to leave (SIGTERM, SIGUSR1, run.notice_file)",
                  {.needs = "--restarts"})};
 }
 
@@ -92,7 +94,7 @@ Command of_job(JobCommand& job, const char* name, const char* help, const std::v
     const std::vector<Flag> which = {
         Flag("run", &job.run, "the run's folder; with --engine the engine's name of the job",
              {.type = "RUN", .required = true}),
-        Flag("--engine", &job.engine, "engine of a job, of which the run's folder is not visible here"),
+        Flag("--engine", &job.engine, "the job's engine, if its run's folder is not visible on this host"),
         Flag("-c,--config", &job.config, "TOML file with [submit.ENGINE]; that of the run's folder if left out"),
         Flag("-s,--set", &job.sets, "submit.ENGINE.key=value, over it; may repeat", {.one_each = true})};
     return {name, help, which + flags, examples(shown), [&job, act] { return act(job); }};
@@ -105,8 +107,10 @@ Command status(JobCommand& job) {
 
 Command logs(JobCommand& job) {
     return of_job(job, "logs", "show what a submitted job's ranks print",
-                  {Flag("--rank", &job.rank, "of this rank; of rank 0 if left out", whole_number(0, billion)),
-                   Flag("-f,--follow", &job.follow, "also what is written from now on")},
+                  {Flag("--rank", &job.rank,
+                        "print the output of this rank; if left out rank 0, with --engine what the engine shows",
+                        whole_number(0, billion)),
+                   Flag("-f,--follow", &job.follow, "print new output, too, until Ctrl-C")},
                   {"logs runs/gpt -f", "logs runs/gpt --rank 3"}, logs_command);
 }
 

@@ -30,7 +30,7 @@ struct ScriptCommand {
     int64_t rank = -1;                  ///< check: rank whose plan alone is printed; -1: the plans of all ranks
     int64_t nodes = 1, node_rank = 0;   ///< number of hosts and of this one; check: 0 hosts: as many as needed
     std::string rendezvous;             ///< "host:port", for several nodes
-    std::string job, token;  ///< id and secret of the job, from the engine that started this node's launcher; "": none
+    std::string job, token;  ///< id and secret of the job, from what started this node's launcher (srun); "": none
     int64_t spares = 0;  ///< run: number of extra nodes that wait to replace a lost one; their numbers begin at `nodes`
     std::optional<double> wait_node_s;   ///< run: max seconds to wait for a missing node; unset: the default, 300
     bool drain_ends_job = false;         ///< run: a node that is asked to leave ends the job on all nodes

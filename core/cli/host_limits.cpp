@@ -14,13 +14,15 @@
 namespace orrery {
 namespace {
 
-/// Returns the quota, "2.5 of 4 processors by the CPU quota FILE", if it is below `processors`.
+/// Returns the quota, "the CPU quota in FILE allows 2.5 of 4 processors ...", if it is below `processors`.
 std::string quota_text(size_t processors) {
     const auto& quota = own_groups().processors();
     if (!quota || quota->amount >= static_cast<double>(processors)) return "";
-    return fmt::format("{:.3g} of {} by the CPU quota {}{}", quota->amount,
-                       plural(static_cast<int64_t>(processors), "processor"), quota->file,
-                       quota->amount < 1 ? ": a rank has one thread, which is paused when the quota is used up" : "");
+    return fmt::format("the CPU quota in {} allows {:.3g} of {}: {}", quota->file, quota->amount,
+                       plural(static_cast<int64_t>(processors), "processor"),
+                       quota->amount < 2 ? "each rank has one thread by default"
+                                         : fmt::format("ranks share {} threads by default", usable_processors())) +
+           (quota->amount < 1 ? ", which the kernel throttles" : "");
 }
 
 }  // namespace

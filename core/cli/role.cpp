@@ -37,11 +37,16 @@ TaskRole agent(const LaunchedTask& task, int64_t ranks, const std::string& mesh,
     const int64_t tasks = task.place.ranks;
     TaskRole role{TaskRole::agent, command.nodes > 1 ? command.nodes : tasks - command.spares, command.spares};
     if (command.nodes > 1 && command.spares == 0) role.spares = tasks - command.nodes;
-    if (role.nodes < 1 || role.spares < 0 || role.nodes + role.spares != tasks)
-        throw Error(fmt::format(
-            "{}, but --nodes {} and --spares {} are {} nodes\n  start one task on each node, or "
-            "change the flags",
-            started(task), command.nodes, command.spares, std::max<int64_t>(command.nodes, 1) + command.spares));
+    if (role.nodes < 1)
+        throw Error(
+            fmt::format("{}, but --spares {} needs {} or more: one node and the spares\n  start one task on each "
+                        "node, or lower --spares",
+                        started(task), command.spares, command.spares + 1));
+    if (role.spares < 0 || role.nodes + role.spares != tasks)
+        throw Error(
+            fmt::format("{}, but --nodes {} and --spares {} are {} nodes\n  start one task on each node, or "
+                        "change the flags",
+                        started(task), command.nodes, command.spares, command.nodes + command.spares));
     if (ranks % role.nodes != 0)
         throw Error(
             fmt::format("mesh {} has {}, which are not divisible by {}: {}, of which {}\n  change [mesh], the "

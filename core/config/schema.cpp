@@ -44,10 +44,9 @@ const std::vector<SchemaKey>& schema() {
         of_host({"run", "ranks", integer, "", "rank processes of one host; hosts times these are the mesh's ranks", 1}),
         {"run", "threads_per_rank", integer, "0",
          "CPU threads of one rank; 0: the processors allowed, divided by the ranks of this host", 0},
-        of_host(
-            {"run", "pin_ranks", flag, "true",
-             "give each rank process processors of its own, by sockets and cores and near its GPU, where there are "
-             "enough for its threads and no launcher has bound it"}),
+        of_host({"run", "pin_ranks", flag, "true",
+                 "give each rank process processors of its own, by sockets and cores and near its GPU, where there are "
+                 "enough for its threads and no launcher has bound it"}),
         {"run", "overlap", text, "\"auto\"",
          "collectives on a thread of their own, beside what the rank computes; auto: where its processors are more "
          "than "
@@ -70,9 +69,9 @@ const std::vector<SchemaKey>& schema() {
          "(default: there is time for both)",
          0.001},
         {"run", "notice_file", text, "",
-         "file whose appearance asks the run to stop, or of several nodes this one to leave, as SIGTERM does"},
+         "if this file appears on a host, its launcher acts as on SIGTERM: the run stops, or this node leaves"},
         of_host({"run", "output", text, "\"first\"",
-                 "output of ranks on the terminal; first: that of rank 0; all: that of all, each line with its rank. "
+                 "output of ranks on the terminal; first: rank 0's; all: every rank's, each line with its rank. "
                  "All of it is in logs/ of the run's folder",
                  anything, "first|all"}),
         {"run", "ports", text, "",
@@ -154,12 +153,13 @@ const std::vector<SchemaKey>& schema() {
          "table of measured costs of this machine that a run is held against at its end, and `orrery simulate` goes by "
          "(default: the one that `orrery calibrate --keep` keeps)"},
         of_host({"submit", "nodes", integer, "",
-                 "machines that `orrery submit` asks for (default: as ranks_per_node divides the mesh's ranks, else 1)",
+                 "machines that `orrery submit` asks for (default: the mesh's ranks divided by ranks_per_node, else 1)",
                  1}),
         of_host({"submit", "ranks_per_node", integer, "",
-                 "ranks of each (default: run.ranks, else the mesh's ranks divided by the nodes)", 1}),
+                 "ranks on each node (default: run.ranks, else the mesh's ranks divided by the nodes)", 1}),
         of_host({"submit", "gpus_per_node", integer, "",
-                 "GPUs of each (default: one for each rank where run.device has memory of its own, else none)", 0}),
+                 "GPUs on each node (default: one for each rank where run.device has memory of its own, else none)",
+                 0}),
         of_host({"submit", "time", text, "",
                  "limit of the job's duration, as \"12:00:00\" or, with days, \"2-12:00:00\" (default: the engine's)"}),
         of_host({"submit", "before", texts, "", "lines of shell before the command, as \"module load cuda\""}),

@@ -43,7 +43,8 @@ def start_nodes(job):
     bundle = {"CPU": job["cpus"], "GPU": job["gpus"]} if job["gpus"] else {"CPU": job["cpus"]}
     group = placement_group([bundle] * (job["nodes"] + job["spares"]), strategy="STRICT_SPREAD")
     while not group.wait(30):
-        print(f"{job['folder']} waits for {group.bundle_count} nodes with {bundle}; all have {ray.cluster_resources()}")
+        print(f"{job['folder']} waits for {group.bundle_count} free nodes with {bundle} each; the whole cluster has "
+              f"{ray.cluster_resources()}")
     places = [PlacementGroupSchedulingStrategy(group, i) for i in range(group.bundle_count)]
     options = {"num_cpus": job["cpus"], "num_gpus": job["gpus"]}
     return [Node.options(name=f"node{i}", scheduling_strategy=at, **options).remote() for i, at in enumerate(places)]

@@ -222,8 +222,8 @@ TEST_CASE("gpu: a rank's GPU and its address on the bus", "[device]") {
         CHECK(of_rank(gpu, gpus, false) == text);
         CHECK(of_rank(0, 1, false, gpu) == text);
     }
-    const std::string both = "this host has " + std::to_string(gpus + 1) +
-                             " ranks, but the driver shows rank 0 of them " + std::to_string(gpus) + " GPU";
+    const std::string both =
+        "rank 0 of the " + std::to_string(gpus + 1) + " on this host sees " + std::to_string(gpus) + " GPU";
     CHECK_THROWS_WITH(of_rank(0, gpus + 1, false), Catch::Matchers::Contains(both));
     if (gpus == 1)
         CHECK(of_rank(5, 8, true) == all.front());

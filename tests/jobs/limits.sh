@@ -36,8 +36,8 @@ tiny=(--set mesh.dp=1 --set train.steps=2 --set data.path=text.txt --set data.to
     --set train.sequences_per_step=4 --set script.layers=2 --set script.embed=48 --set script.heads=3)
 
 exits 0 check inside "$orrery" check "$gpt" "${tiny[@]}"
-for word in "0.5 of $(nproc) processor" " by the CPU quota $cpu/$quota: a rank has one thread" "; 256.0 MiB of " \
-    " by the memory limit $memory/$limit"; do
+for word in "the CPU quota in $cpu/$quota allows 0.5 of $(nproc) processor" ": each rank has one thread by default, w" \
+    "; 256.0 MiB of " " by the memory limit $memory/$limit"; do
     grep -qF "$word" check.txt || { cat check.txt; fail "check does not say $word"; }
 done
 exits 0 free "$orrery" check "$gpt" "${tiny[@]}"
@@ -48,7 +48,7 @@ grep -q "too little for its ranks: " large.txt || { cat large.txt; fail "check d
 
 # A run says it once, has one thread for each rank, and is refused what it cannot have before the kernel kills it.
 tiny_exec=inside run_tiny run 2 > run.log 2>&1 || { cat run.log; fail "a run with half a processor"; }
-[ "$(grep -c "by the CPU quota" run.log)" -eq 1 ] || { cat run.log; fail "the quota is not said once"; }
+[ "$(grep -c "the CPU quota in" run.log)" -eq 1 ] || { cat run.log; fail "the quota is not said once"; }
 tiny_exec=inside run_tiny refused 2 --set mesh.dp=1 --set script.embed=1536 > refused.log 2>&1
 code=$?
 [ $code -eq 1 ] || { cat refused.log; fail "a run beyond the memory limit: exit code $code"; }

@@ -40,6 +40,8 @@ for family in openmpi hydra; do
     grep -q "the checkpoint is committed" long.log || { cat long.log; fail "$family: stop does not save"; }
     exits 0 status $orrery status long-$family
     grep -q "mpirun of this job has ended" status.txt || { cat status.txt; fail "$family: status of a job that ended"; }
+    exits 1 late $orrery stop long-$family
+    ! grep -q "was asked to save" late.txt || { cat late.txt; fail "$family: stop of a job that ended"; }
     echo "$family, $program: the losses of orrery run; stopped after a save"
 done
 [ $tried -gt 0 ] || exit 77

@@ -120,6 +120,8 @@ wait_for grep -q '"event":"training","step":'"$saved," long/events.jsonl ||
     { cat long/events.jsonl; fail "lost steps"; }
 exits 0 stop $orrery stop long --now
 wait_for no_agents || { cat stop.txt stop.err; fail "stop --now ends no agent"; }
+exits 1 late $orrery stop long
+grep -q "desk2, node 1: does not run" late.txt || { cat late.txt late.err; fail "stop of a job that ended"; }
 wait_for sh -c '! pgrep -f [c]ode/gpt.lua' > /dev/null || fail "ranks outlive their agents"
 echo "status; stop saves step $saved, from which the next submit resumes; stop --now"
 
@@ -198,7 +200,7 @@ says "there is no program no-ssh|install it" --set submit.ssh.program=no-ssh
 says "submit.time: ssh starts processes and does not limit" --set submit.time=1:00:00
 says "submit.ssh.hostfile is missing|PBS_NODEFILE" --set submit.ssh.hostfile=
 says "cannot reach desk1 at 127.0.0.1|submit.ssh.address" --set submit.ssh.address=127.0.0.1
-says "desk1: does not know node 0's host nowhere.invalid" --set submit.ssh.address=nowhere.invalid
+says "desk1: cannot resolve nowhere.invalid, node 0's host" --set submit.ssh.address=nowhere.invalid
 
 mkdir empty
 # unlike PLACE WITH: host 2 sees WITH where PLACE is, until the next one.

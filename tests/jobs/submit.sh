@@ -172,6 +172,8 @@ refused '--spares 1|one node|submit.nodes to 2' submit --engine slurm --spares 1
 refused 'extra: #SBATCH hetjob|a heterogeneous job' submit --engine slurm --set 'submit.slurm.extra=["#SBATCH hetjob"]'
 refused 'data file nowhere.txt|set data.path' submit --engine slurm --set data.path=nowhere.txt
 refused 'alone has no job.json|name the folder of a submitted run' $orrery status alone
+refused 'typo has no job.json|name the folder of a submitted run' $orrery logs typo -f
+refused "engine slurm does not show the output of rank 3|name the run's folder" $orrery logs --engine slurm 77 --rank 3
 mv slurm/sbatch slurm/hidden
 command -v sbatch > /dev/null ||
     refused '--engine slurm: the program sbatch is not in PATH|--print' submit --engine slurm

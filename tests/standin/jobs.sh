@@ -74,7 +74,7 @@ for gpus in 1 2; do
     [ $gpus -eq 1 ] || launcher="as_rank 0 4 $port env ORRERY_STANDIN_GPUS=2"
     tiny_exec=$launcher run_tiny few 20 --set "plugins.path=[\"$ORRERY_STANDIN\"]" --set run.device=cuda \
         --set mesh.dp=$((2 * gpus)) "${two[@]}" > few.log 2>&1 && fail "few: $gpus GPUs for $((2 * gpus)) ranks"
-    grep -q "this host has $((2 * gpus)) ranks, but the driver shows rank [01] of them $gpus GPU" few.log ||
+    grep -q "rank [01] of the $((2 * gpus)) on this host sees $gpus GPU" few.log ||
         { cat few.log; fail "few: the message lacks both numbers"; }
 done
 

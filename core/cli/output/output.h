@@ -37,7 +37,7 @@ private:
     bool one_ = false;  ///< both streams are `output_`, which keeps their order
 };
 
-/// Tells what this process is: a rank, which is shown so. A command that starts ranks is none.
+/// Sets which rank this process is (-1: a launcher) and how the terminal shows it.
 void show_output(int64_t rank, Shown shown);
 
 /// Tells into which log a rank's output goes. `generation` 0: not known yet.

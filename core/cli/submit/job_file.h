@@ -8,7 +8,7 @@ namespace orrery {
 struct JobFile {
     std::string engine, name;
     std::string submitted = {};  ///< time in UTC when `orrery submit` handed it over; "": it did not
-    bool ended = false;          ///< the job ended by itself, and does not start again
+    bool ended = false;          ///< the job has done all its steps
 
     bool operator==(const JobFile&) const = default;
 };

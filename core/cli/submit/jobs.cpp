@@ -92,24 +92,33 @@ int stop_command(const JobCommand& command) {
     const Held of = held(command);
     for (const EngineCall& call : of.engine.engine->stop(of.job.name, command.now))
         if (const int code = show_call(of.engine.name, call); code != 0)
-            throw Error(fmt::format("engine {}: {} exited with {}", of.engine.name, join(call.arguments, " "), code),
+            throw Error(fmt::format("engine {}: cannot stop job {} (exit code {}); its message is above",
+                                    of.engine.name, of.job.name, code),
                         Fault::failed);
     std::printf("job %s of %s %s\n", of.job.name.c_str(), of.engine.name.c_str(),
-                command.now ? "is ended" : "was asked to save and to end");
+                command.now ? "is being ended" : "was asked to save and to end");
     return 0;
 }
 
 int logs_command(const JobCommand& command) {
+    const int64_t rank = command.rank.value_or(0);
     if (command.engine.empty()) {
-        const int64_t rank = command.rank.value_or(0);
-        if (command.follow || !newest_log(command.run, rank).empty())
+        std::error_code ignored;
+        const bool is_run =
+            fs::exists(command.run + "/job.json", ignored) || fs::exists(command.run + "/logs", ignored);
+        if ((command.follow && is_run) || !newest_log(command.run, rank).empty())
             return show_logs(command.run, rank, command.follow);
     }
     const Held of = held(command);
     if (const auto call = of.engine.engine->logs(of.job.name, command.rank, command.follow))
         become_call(of.engine.name, *call);
+    if (!command.engine.empty())
+        throw Error(
+            fmt::format("engine {} does not show the output of rank {}\n  name the run's folder instead, or read "
+                        "logs/g*-rank{}.txt in it",
+                        of.engine.name, rank, rank));
     throw Error(fmt::format("{} has no logs/g*-rank{}.txt: the rank has not started, or its logs are in another folder",
-                            command.run, command.rank.value_or(0)),
+                            command.run, rank),
                 Fault::failed);
 }
 

@@ -31,7 +31,8 @@ void reported(const std::string& folder, const std::function<void()>& work) {
         work();
     } catch (const Error& error) {
         std::fprintf(stderr,
-                     "%s/job.json is not written, by which `orrery status` and `orrery stop` find the job: %s\n",
+                     "cannot write %s/job.json: %s; `orrery status` and `orrery stop` do not find this job by its "
+                     "folder\n",
                      folder.c_str(), error.what());
     }
 }

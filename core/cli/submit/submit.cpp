@@ -159,7 +159,8 @@ std::string hand_over(const LoadedEngine& engine, const EngineJob& job, const st
     if (end.code == 2) throw Error(std::string(trim(end.errors)));  // the call found a user error
     std::fputs(end.errors.c_str(), stderr);
     if (const std::string why = end.why_not(); !why.empty())
-        throw Error(fmt::format("engine {}: {} {}\n  the job was not handed over", engine.name, call.arguments[0], why),
+        throw Error(fmt::format("engine {}: the job was not handed over: {}", engine.name,
+                                end.code > 0 ? fmt::format("exit code {}; its message is above", end.code) : why),
                     Fault::failed);
     return engine.engine->name_in(job, end.output);
 }
@@ -186,8 +187,8 @@ int submit_command(const ScriptCommand& given, const SubmitCommand& asked) {
     const bool sees = !engine.facts.has("remote");
     if (given.fresh && !sees)
         throw Error(
-            fmt::format("--fresh: the run's folder is where {} runs the job, which would begin from scratch "
-                        "each time that it starts\n  set another run.folder",
+            fmt::format("--fresh is not supported by engine {}: the run's folder may not be on this host, and with the "
+                        "flag each start of the job would begin from scratch\n  set another run.folder",
                         engine.name));
     ScriptCommand placed = given;
     placed.nodes = submit.nodes;

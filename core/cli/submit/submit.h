@@ -13,7 +13,7 @@ struct SubmitCommand {
     bool print = false;  ///< print the engine's text instead of handing the job over
 };
 
-/// A job of which `orrery submit` has handed over, or that an engine has started.
+/// A job that `orrery submit` has handed over, or that an engine has started.
 struct JobCommand {
     std::string run;                ///< the run's folder; with `engine` the engine's name of the job
     std::string engine;             ///< "": as the run's folder says

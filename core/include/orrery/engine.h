@@ -42,13 +42,13 @@ public:
     virtual ~Engine();
     /// Returns the batch script, manifest or command of a job. Throws Error for a job that the engine cannot start.
     virtual std::string text(const EngineJob& job) const = 0;
-    /// Returns the call that hands `text` to the engine.
+    /// Returns the call that hands `text` to the engine. Exit code 2: a user error, and its stderr is the message.
     virtual EngineCall submit(const EngineJob& job, const std::string& text) const = 0;
     /// Returns the engine's name of the job from the output of that call. Throws Error if it has none.
     virtual std::string name_in(const EngineJob& job, const std::string& output) const = 0;
     /// Returns the engine's name of the job in which this process runs; "" if this engine did not start it.
     virtual std::string own_name(const Environment& environment) const = 0;
-    /// Returns the call that prints the state of a job, for people to read.
+    /// Returns the call that prints the state of a job. The job has ended if it fails or does not print `name`.
     virtual EngineCall status(const std::string& name) const = 0;
     /// Returns the calls that end a job, one after the other. Unless `now`, its ranks save first.
     virtual std::vector<EngineCall> stop(const std::string& name, bool now) const = 0;

@@ -30,15 +30,15 @@ private:
 /// as the mesh has ranks, else the process that starts the ranks of its node. Core reads MASTER_ADDR, MASTER_PORT
 /// and ORRERY_TOKEN.
 struct LaunchedRank {
-    std::string job;         ///< id of the job: the same on all its ranks, unique among the jobs of a host
+    std::string job;         ///< id, the same on all tasks; unique on a host unless meets_in_folder
     int64_t generation = 0;  ///< number of times that the job was restarted
     int64_t rank = 0, ranks = 1;
-    int64_t local_rank = 0, local_ranks = 1;
-    bool counted = true;                   ///< false: local_ranks is a guess, as ranks may be on several hosts
-    int64_t node = -1, nodes = 0;          ///< this host among the job's hosts, and their number; -1 and 0: unknown
-    int64_t threads = 0;                   ///< CPU threads of each rank; 0: not given
-    std::string first_host = "127.0.0.1";  ///< host of rank 0, unless MASTER_ADDR is set
-    bool keeps_port = false;               ///< the launcher listens at MASTER_PORT: the rendezvous uses the next port
+    int64_t local_rank = 0, local_ranks = 1;  ///< local_rank -1: unknown; then only an agent may run
+    bool counted = true;                      ///< false: local_ranks is a guess, as ranks may be on several hosts
+    int64_t node = -1, nodes = 0;             ///< this host among the job's hosts, and their number; -1 and 0: unknown
+    int64_t threads = 0;                      ///< CPU threads of each rank; 0: not given
+    std::string first_host = "127.0.0.1";     ///< host of rank 0, unless MASTER_ADDR is set
+    bool keeps_port = false;  ///< the launcher listens at MASTER_PORT: the rendezvous uses the next port
     /// The launcher does not tell the first host: unless MASTER_ADDR is set, rank 0 writes its address and a secret in
     /// the run's folder, where the others read them.
     bool meets_in_folder = false;
@@ -46,7 +46,7 @@ struct LaunchedRank {
     std::string hint;
 };
 
-/// Detects which rank of a job this process is when another program (torchrun, srun, mpirun) started it: a plugin
+/// Detects which task of a job this process is when another program (torchrun, srun, mpirun) started it: a plugin
 /// launcher/NAME. Each rank calls it before anything else. It reads only the environment that it is given, changes
 /// nothing and starts no thread. Its ORRERY_FACTS:
 ///   variables=A,B   core opens the plugin only when at least one of these variables is set
@@ -56,9 +56,9 @@ struct LaunchedRank {
 class ORRERY_API Launcher {
 public:
     virtual ~Launcher();
-    /// True when this launcher started the process as a rank.
+    /// True when this launcher started the process as a task of a job.
     virtual bool detect(const Environment& environment) const = 0;
-    /// Returns this process's rank if detect() is true. Throws Error naming a variable that is missing or impossible.
+    /// Returns this process's task if detect() is true. Throws Error naming a variable that is missing or impossible.
     virtual LaunchedRank read(const Environment& environment) const = 0;
     /// Returns a warning for an `orrery run` started inside a job of this launcher but not as one of its ranks: ranks
     /// start on this host only, and how to use all hosts. "" when there is nothing to warn of.

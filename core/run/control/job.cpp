@@ -54,11 +54,10 @@ std::string token_of_file(const std::string& path) {
                         "own: install -m 600 {} MINE",
                         where, file.info().st_uid, ::geteuid(), path));
     if ((mode & 022) != 0 || ((mode & 055) != 0 && !is_in_secret_volume(path, file.info())))
-        throw Error(fmt::format("{} has mode {:04o}: others may {} it, expected 0600\n  chmod 600 {}{}", where,
-                                mode & 07777, (mode & 022) != 0 ? "read or write" : "read", path,
-                                (mode & 022) == 0 ? "; the volume of a Secret of Kubernetes is taken as it is, mounted "
-                                                    "whole and read-only in a container"
-                                                  : ""));
+        throw Error(fmt::format(
+            "{} has mode {:04o}: others may {} it, expected 0600\n  chmod 600 {}{}", where, mode & 07777,
+            (mode & 022) != 0 ? "read or write" : "read", path,
+            (mode & 022) == 0 ? "; in a pod, mount the Secret as a whole volume (no subPath), read-only" : ""));
     std::string token = file.text(most_token + 1);
     if (token.size() > most_token)
         throw Error(fmt::format("{} has more than {} bytes, too many for a secret\n  name the file of the job's secret",
@@ -266,8 +265,8 @@ void settle_meeting(Job& job, const LaunchedTask& task, const std::optional<Meet
 void require_local_rank(const Job& job) {
     if (job.local_rank < 0)
         throw Error(
-            fmt::format("{} started {} ranks, but it is not known which of its host's ranks rank {} is: LOCAL_RANK "
-                        "and LOCAL_WORLD_SIZE are not set\n  set both for each rank: its place among the ranks "
+            fmt::format("{} started {} ranks, but the local rank of rank {} (its GPU) is unknown: LOCAL_RANK and "
+                        "LOCAL_WORLD_SIZE are not set\n  set both for each rank: its place among the ranks "
                         "of its host, which is the number of its GPU, and how many these are",
                         job.launcher, job.ranks, job.rank));
 }

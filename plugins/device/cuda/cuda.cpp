@@ -70,11 +70,12 @@ int chosen_gpu(Config& config) {
         throw Error(config.where("device"), "device.cuda.device is " + std::to_string(asked) + ", the driver shows " +
                                                 std::to_string(gpus) + (gpus == 1 ? " GPU: 0" : " GPUs, from 0 on"));
     if (asked < 0 && !alone && std::max(mine + 1, ranks) > gpus)
-        throw Error(config.origin(), "this host has " + std::to_string(std::max(mine + 1, ranks)) +
-                                         " ranks, but the driver shows rank " + std::to_string(mine) + " of them " +
-                                         std::to_string(gpus) + (gpus == 1 ? " GPU" : " GPUs") +
-                                         "\n  start a rank for each GPU, show each rank one GPU alone (srun "
-                                         "--gpus-per-task=1), or set device.cuda.device for all");
+        throw Error(
+            config.origin(),
+            "rank " + std::to_string(mine) + " of the " + std::to_string(std::max(mine + 1, ranks)) +
+                " on this host sees " + std::to_string(gpus) + (gpus == 1 ? " GPU" : " GPUs") +
+                ", and each rank needs its own\n  start a rank for each GPU, show each rank one GPU alone (srun "
+                "--gpus-per-task=1), or set device.cuda.device for all");
     return static_cast<int>(asked >= 0 ? asked : alone ? 0 : mine);
 }
 

@@ -15,7 +15,8 @@ namespace {
 /// Shell: the start time of a process; "" if there is none of this number.
 constexpr const char* started = "started() { sed 's/.*) //' \"/proc/$1/stat\" 2> /dev/null | cut -d ' ' -f 20; }\n";
 
-/// Shell: ends unless mpirun runs on this host. A job's name is HOST:PID:START, of its process.
+/// Shell: exits, with $over if mpirun has ended, unless it runs on this host. A job's name is HOST:PID:START, of its
+/// process.
 constexpr const char* on_host = R"sh(
 start=${name##*:} rest=${name%:*}
 pid=${rest##*:} host=${rest%:*}
@@ -24,7 +25,7 @@ pid=${rest##*:} host=${rest%:*}
     exit 2
 }
 [ "$(hostname)" = "$host" ] || { echo "mpirun of this job was started on $host: ask there" >&2; exit 2; }
-[ -n "$start" ] && [ "$(started "$pid")" = "$start" ] || { echo "mpirun of this job has ended"; exit; }
+[ -n "$start" ] && [ "$(started "$pid")" = "$start" ] || { echo "mpirun of this job has ended"; exit "$over"; }
 )sh";
 
 class Mpi : public Engine {
@@ -68,12 +69,12 @@ public:
     }
 
     EngineCall status(const std::string& name) const override {
-        return on_its_host(name, "echo " + quoted("job " + name + ": mpirun runs") + "\n");
+        return on_its_host(name, 0, "echo " + quoted("job " + name + ": mpirun runs") + "\n");
     }
 
     /// mpirun passes SIGUSR1 on to the ranks. It kills them soon after SIGTERM.
     std::vector<EngineCall> stop(const std::string& name, bool now) const override {
-        return {on_its_host(name, std::string("kill -s ") + (now ? "TERM" : "USR1") + " \"$pid\"\n")};
+        return {on_its_host(name, 1, std::string("kill -s ") + (now ? "TERM" : "USR1") + " \"$pid\"\n")};
     }
 
 private:
@@ -109,9 +110,10 @@ private:
                " >&2; exit 2 ;;\nesac\n";
     }
 
-    /// A call that runs a text on the host of the job's mpirun, while that runs as process $pid.
-    static EngineCall on_its_host(const std::string& name, const std::string& text) {
-        return {{"sh"}, started + ("name=" + quoted(name)) + on_host + text};
+    /// A call that runs a text on the host of the job's mpirun, while that runs as process $pid; `over`: its exit code
+    /// when mpirun has ended.
+    static EngineCall on_its_host(const std::string& name, int over, const std::string& text) {
+        return {{"sh"}, started + ("over=" + std::to_string(over) + " name=" + quoted(name)) + on_host + text};
     }
 
     const std::string family_, program_, hostfile_;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -73,11 +74,13 @@ public:
     std::vector<EngineCall> stop(const std::string& name, bool now) const override {
         if (now) return {{ray("stop", {name}), ""}};
         return {{ray("submit", {"--runtime-env-json", environment("{\"name\": " + json(name) + "}"), "--", "python3",
-                                entrypoint("/usr/bin/orrery"), "stop"}),
+                                entrypoint(own_program()), "stop"}),
                  ""}};
     }
 
-    std::optional<EngineCall> logs(const std::string& name, std::optional<int64_t>, bool follow) const override {
+    /// Ray has the output of the whole job.
+    std::optional<EngineCall> logs(const std::string& name, std::optional<int64_t> rank, bool follow) const override {
+        if (rank) return std::nullopt;
         return EngineCall{ray("logs", follow ? std::vector<std::string>{"--follow", name} : std::vector{name}), ""};
     }
 
@@ -87,6 +90,11 @@ private:
         if (!address_.empty()) words.insert(words.end(), {"--address", address_});
         words.insert(words.end(), more.begin(), more.end());
         return words;
+    }
+
+    static std::string own_program() {
+        std::error_code ignored;
+        return std::filesystem::canonical("/proc/self/exe", ignored).string();
     }
 
     static std::string environment(const std::string& job) {

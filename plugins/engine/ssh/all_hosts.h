@@ -24,7 +24,8 @@ each() {
 
 remedy() {  # HOST: what to do after ssh's words $reply
     case $reply in
-    *"HOST IDENTIFICATION HAS CHANGED"*) echo "its key is another one than ssh knows: ask why, then ssh-keygen -R $1" ;;
+    *"HOST IDENTIFICATION HAS CHANGED"*)
+        echo "its host key differs from the one in known_hosts: find out why, then ssh-keygen -R ${1#*@}" ;;
     *"Host key verification failed"* | *"host key is known"*)
         echo "connect once by hand, and compare its key with the one that the host itself has: ssh $1" ;;
     *"Permission denied"*) echo "let it accept your key, so that it asks for no password: ssh-copy-id $1, or ssh-add" ;;
@@ -117,23 +118,28 @@ main < /dev/null
 )sh";
 
 /// Runs `there` on the hosts of the job one after the other; the line of each where the job may run has its name. A job
-/// that is asked to stop by SIGINT is ended by node 0, if that runs.
+/// that is asked to stop by SIGINT is ended by node 0, if that runs. With a signal it fails unless an agent got it
+/// and every host was reached.
 inline constexpr const char* ask = R"sh(
 main() {
     table=$(cat "$run/ssh/hosts" 2> /dev/null) || table=$(list | on "$first" sh) || exit
-    printf '%s\n' "$table" | while read -r node host line; do
-        case $node$host in
-        "" | *[!A-Za-z0-9@._:%-]*) echo "$run/ssh/hosts is damaged: \"$node $host\"" >&2; exit 1 ;;
-        esac
-        reply=$({ echo "node=$node"; there; } | on "$host" sh 2>&1)
-        code=$?
-        case $code in
-        0) reply="job $first:$run $reply" ;;
-        255) reply="job $first:$run may run, but ssh cannot connect: $reply" ;;
-        esac
-        printf '%s, node %s: %s\n' "$host" "$node" "$reply"
-        [ "$code$node$signal" != 00INT ] || break
-    done
+    printf '%s\n' "$table" | {
+        sent= unknown=
+        while read -r node host line; do
+            case $node$host in
+            "" | *[!A-Za-z0-9@._:%-]*) echo "$run/ssh/hosts is damaged: \"$node $host\"" >&2; exit 1 ;;
+            esac
+            reply=$({ echo "node=$node"; there; } | on "$host" sh 2>&1)
+            code=$?
+            case $code in
+            0) sent=yes reply="job $first:$run $reply" ;;
+            255) unknown=yes reply="job $first:$run may run, but ssh cannot connect: $reply" ;;
+            esac
+            printf '%s, node %s: %s\n' "$host" "$node" "$reply"
+            [ "$code$node$signal" != 00INT ] || break
+        done
+        [ -z "$signal" ] || [ "$sent-$unknown" = yes- ]
+    }
 }
 main < /dev/null
 )sh";

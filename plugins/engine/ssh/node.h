@@ -28,17 +28,17 @@ inline constexpr const char* check = R"sh(check() {
     done
     (: > "$run/ssh/probe.$node" && rm "$run/ssh/probe.$node") ||
         refuse "cannot write to $run" "let the same user write there on each host"
-    ! agent || refuse "node $node of this job runs here already, process $pid" "orrery stop $run"
+    ! agent || refuse "node $node of this job runs here already, process $pid" "end it: orrery stop $run"
     if [ -n "$address" ] && command -v getent > /dev/null; then
         found=$(getent ahosts "$(echo "$address" | tr -d '[]')" | sed -n '1s/ .*//p')
         case $found in
-        "") refuse "does not know node 0's host $address" "set submit.ssh.address to one that all hosts reach" ;;
+        "") refuse "cannot resolve $address, node 0's host" "set submit.ssh.address to one that all hosts reach" ;;
         127.* | ::1)
-            refuse "takes node 0's host $address for $found, which other hosts cannot reach" \
+            refuse "resolves node 0's host $address to $found, a loopback address, which other hosts cannot reach" \
                 "set submit.ssh.address to an address of node 0 in its network" ;;
         esac
     fi
-    "$orrery" --version || refuse "$orrery does not run" "install it again"
+    "$orrery" --version || refuse "$orrery --version fails" "install the package again, the same on all hosts"
     reply=$(check_script 2>&1 > /dev/null) || { printf '%s\n' "$reply" | tail -n 20 >&2; exit 2; }
 }
 )sh";
@@ -46,7 +46,7 @@ inline constexpr const char* check = R"sh(check() {
 /// Starts node $node's agent so that it outlives this connection, and waits until it has begun. Not with "&", since a
 /// shell ignores SIGINT in what it starts so.
 inline constexpr const char* start = R"sh(start() {
-    ! agent || refuse "node $node of this job runs here already, process $pid" "orrery stop $run"
+    ! agent || refuse "node $node of this job runs here already, process $pid" "end it: orrery stop $run"
     rm -f "$run/ssh/$node.pid"
     setsid -f sh "$run/ssh/node.sh" "$node" agent >> "$run/logs/node$node.txt" 2>&1 < /dev/null
     tries=0

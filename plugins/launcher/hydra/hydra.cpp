@@ -19,7 +19,7 @@ public:
         rank.local_rank = environment.count("MPI_LOCALRANKID");
         rank.local_ranks = environment.count("MPI_LOCALNRANKS");
         rank.meets_in_folder = true;
-        rank.hint = "mpirun -genv MASTER_ADDR 10.0.0.1 -genv ORRERY_TOKEN SECRET";
+        rank.hint = "mpirun -genvall, where both are exported";
         if (rank.local_rank >= rank.local_ranks || rank.local_ranks > rank.ranks)
             throw Error("environment: MPI_LOCALRANKID=" + std::to_string(rank.local_rank) + " of MPI_LOCALNRANKS=" +
                         std::to_string(rank.local_ranks) + ", and PMI_SIZE=" + std::to_string(rank.ranks));
