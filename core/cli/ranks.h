@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "cli/script_runner.h"
+#include "cli/submit/job_file.h"
 #include "cli/supervise/board.h"
 #include "run/control/rendezvous.h"
 #include "run/session.h"
@@ -21,6 +22,7 @@ struct Sessions {
     std::unique_ptr<OwnPlace> told;  ///< where this rank reports progress to its launcher; null if none reads it
     std::mutex present_mutex;        ///< held by every thread that uses `present`
     Session* present = nullptr;      ///< the running session, so that another thread can end it; null between sessions
+    JobFile done;  ///< the engine's job in which rank 0 completed the last training; empty names: none
 };
 
 /// Renames a run's folder, which must not be in use: runs/gpt becomes runs/gpt.1, or the first free number.

@@ -272,7 +272,9 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
     const Job& job = script.job;
     if (first && job.assigned && !job.ours) launcher = script.lock_folder(FolderLock::launcher);
     if (first) lock = script.lock_folder();
-    if (first) note_own_job(script.config(), script.folder());
+    JobFile own;
+    sessions.done = {};
+    if (first) own = note_own_job(script.config(), script.folder());
     log_output(job.rank, script.folder(), 0);
     const auto store = script.open_store();
     // With --fresh, the old folder is gone already. A script that trains again resumes from its own checkpoints.
@@ -300,7 +302,7 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
                      sessions.told.get());
         });
         if (first) end_run_record("done", 0);
-        if (first) note_own_end(script.folder());
+        sessions.done = own;
     } catch (const std::exception& error) {
         if (first) end_run_record(explain(error), exit_code(fault_of(error)));
         throw;
@@ -383,6 +385,7 @@ void run_rank_script(const ScriptCommand& command, const Job& job, Sessions& ses
     take_place(script.job, script.settings, script.config(), script.loader);
     if (job.ranks > 1) sessions.backend = make_rendezvous(script.settings.rendezvous, script.config(), script.registry);
     script.run();
+    if (stop_signal() == 0) note_own_end(script.folder(), sessions.done);
 }
 
 int run_alone(const RankCommand& ranks, const Job& job, Sessions& sessions) {

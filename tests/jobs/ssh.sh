@@ -156,20 +156,27 @@ if [ -n "$long" ]; then
     exit
 fi
 
-# Interrupted while one of two agents starts: none stays.
-cat > slow_ssh <<'SH'
+# Interrupted while one of two agents starts, or fails to start, which nobody reads any more: none stays.
+for reply in 0 255; do
+    cat > slow_ssh <<SH
 #!/bin/sh
-case "$*" in *desk2*start) touch starting; sleep 1 ;; esac
-exec ssh "$@"
+case "\$*" in *desk2*start)
+    touch starting
+    sleep 1
+    [ $reply = 0 ] || { echo "no connection" >&2; exit $reply; } ;;
+esac
+exec ssh "\$@"
 SH
-chmod +x slow_ssh
-setsid bash -c "$(declare -f tiny submit); orrery=$orrery; submit cut 1000000 --set submit.ssh.program=$work/slow_ssh" \
-    > cut.log 2>&1 &
-cut=$!
-wait_for test -e starting || { cat cut.log; fail "no start"; }
-kill -TERM -- -$cut
-wait_for sh -c "! pgrep -g $cut" > /dev/null || fail "submit does not end"
-wait_for no_agents || { cat cut.log; fail "agents of an interrupted submit stay"; }
+    chmod +x slow_ssh
+    rm -rf starting cut
+    setsid bash -c "$(declare -f tiny submit)
+        orrery=$orrery; submit cut 1000000 --set submit.ssh.program=$work/slow_ssh" > cut.log 2>&1 &
+    cut=$!
+    wait_for test -e starting || { cat cut.log; fail "no start"; }
+    kill -TERM -- -$cut
+    wait_for sh -c "! pgrep -g $cut" > /dev/null || fail "submit does not end"
+    wait_for no_agents || { cat cut.log; fail "agents of an interrupted submit stay"; }
+done
 echo "an interrupted submit leaves no agent"
 
 # What is wrong with a host.

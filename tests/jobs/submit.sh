@@ -97,7 +97,20 @@ trap '[ ! -e job.pid ] || kill -9 -- "-$(cat job.pid)" 2> /dev/null; rm -rf "$wo
 export PATH=$work/slurm:$PATH
 cat common.toml > job.toml
 printf '[submit]\nnodes = 1\n' >> job.toml
+mkdir alone && echo '{"engine": "slurm", "name": "76"}' > alone/job.json
 trained_in alone "$source_root/scripts/gpt.lua" --config job.toml
+! grep -q ended alone/job.json || fail "a run that no engine started has ended the job of its folder"
+rm alone/job.json
+
+# A job has ended when its script has, not when that has trained.
+{
+    cat "$source_root/scripts/gpt.lua"
+    echo 'for line in io.lines("more/job.json") do print("meanwhile " .. line) end'
+} > more.lua
+SLURM_JOB_ID=76 trained_in more more.lua --config job.toml --set 'lua.allow=["io"]'
+grep -q 'meanwhile .*"name": "76"' more.log || { cat more.log; fail "no job.json of a script that trains"; }
+! grep -q 'meanwhile .*ended' more.log || fail "the job has ended while its script runs"
+grep -q '"ended": true' more/job.json || { cat more/job.json; fail "the script has ended, and its job has not"; }
 ended() { grep -q '"ended": true' runs/job/job.json && ! kill -0 "$(cat job.pid)" 2> /dev/null; }
 exits 0 first submit --engine slurm
 grep -q "^job 77 of slurm$" first.txt || { cat first.txt; fail "the job's name"; }
@@ -129,6 +142,13 @@ exits 0 third submit --engine slurm --fresh
 [ -e runs/job.1/config.toml ] || { cat third.txt; fail "--fresh did not move the folder aside"; }
 wait_for ended || { cat job.log; fail "the third job does not end"; }
 [ "$(losses runs/job)" = "$(losses alone)" ] || fail "--fresh: other losses"
+rm job.pid
+mkdir -p runs/new && echo '{"engine": "slurm", "name": "76", "ended": true}' > runs/new/job.json
+exits 0 fresh submit --engine slurm --fresh --set run.folder=runs/new
+grep -q '"name": "77"' runs/new/job.json && [ ! -e runs/new.1 ] || fail "--fresh in a folder where no run has begun"
+over() { ! kill -0 "$(cat job.pid)" 2> /dev/null; }
+wait_for over || { cat job.log; fail "the job in a new folder does not end"; }
+grep -q '"ended": true' runs/new/job.json || { cat job.log; fail "the job in a new folder did not end well"; }
 exits 0 now $orrery stop runs/job --now
 grep -q "^scancel 77$" calls.txt || { cat calls.txt; fail "calls of stop --now"; }
 

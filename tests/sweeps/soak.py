@@ -181,7 +181,7 @@ class Job:
                 path = os.path.relpath(os.path.join(folder, name), self.folder)
                 for number, step in enumerate(steps):
                     path = path.replace(step, f'step {number}')
-                names.add(re.sub(r'generation-\d+', 'generation', path))
+                names.add(re.sub(r'generation-\d+|logs/g\d+', 'generation', path))
         return {path for path in names if not re.match('tensorboard/|costs.json|events.jsonl', path)}
 
     def losses(self):

@@ -11,12 +11,15 @@
 #include <thread>
 
 #include "base/json.h"
+#include "cli/launch.h"
+#include "cli/signals.h"
 #include "cli/supervise/agents.h"
 #include "cli/supervise/board.h"
 #include "cli/supervise/event_log.h"
 #include "cli/supervise/follow.h"
 #include "cli/supervise/node_check.h"
 #include "cli/supervise/notice.h"
+#include "cli/supervise/rank_processes.h"
 #include "cli/supervise/verdict.h"
 #include "control/loss.h"
 #include "meeting.h"
@@ -169,6 +172,41 @@ TEST_CASE("a check of a node that fails, or lasts too long, says so", "[supervis
     const NodeCheck sleeps = check_by_run({"[.sleeps]"}, 0.2);
     CHECK(sleeps.fitness == Fitness::late);
     CHECK(sleeps.why == "its check timed out after 0.2 s");
+}
+
+TEST_CASE("[.stays] of the case below", "[.stays]") { std::this_thread::sleep_for(std::chrono::seconds(60)); }
+
+TEST_CASE("a second SIGINT kills ranks only if this host got both", "[supervise]") {
+    sigset_t term, before;
+    ::sigemptyset(&term);
+    ::sigaddset(&term, SIGTERM);
+    ::pthread_sigmask(SIG_BLOCK, &term, &before);  // also in the rank, which stays when it is asked to end
+    {
+        const SignalsHeld held;
+        SignalTaker taker;
+        LaunchSpec spec;
+        spec.arguments = {"unit_tests", "[.stays]"};
+        spec.taken_by = &taker;
+        RankProcesses ranks(spec, Job{}, held);
+        const auto ends_within = [&](std::chrono::milliseconds limit) {
+            const auto until = std::chrono::steady_clock::now() + limit;
+            do {
+                ranks.look();
+                std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            } while (ranks.any() && std::chrono::steady_clock::now() < until);
+            return !ranks.any();
+        };
+        ranks.asked(SIGINT, false);
+        ranks.asked(SIGINT);
+        CHECK_FALSE(ends_within(std::chrono::milliseconds(200)));
+        ranks.asked(SIGINT);
+        REQUIRE(ends_within(std::chrono::seconds(30)));
+        CHECK(ranks.ends().at(0).signal == SIGKILL);
+        CHECK(ranks.code() == 130);
+    }
+    ::signal(SIGPIPE, SIG_DFL);
+    ::signal(SIGXFSZ, SIG_DFL);
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 TEST_CASE("what launchers say to each other comes back as it was", "[supervise]") {

@@ -10,8 +10,8 @@ namespace orrery {
 /// Returns the path of a program in PATH; "": there is none.
 std::string in_path(const std::string& program);
 
-/// Runs a call and returns its output. `engine`: its name, for the Error that names a missing program. The call is
-/// killed after `limit`.
+/// Runs a call to its end and returns its output; kills it after `limit`. `engine`: its name, for the Error that names
+/// a missing program.
 ChildEnd run_call(const std::string& engine, const EngineCall& call,
                   std::chrono::milliseconds limit = std::chrono::minutes(10));
 /// Runs a call, with its output on this process's streams; returns its exit code, 128 + signal after a signal.

@@ -39,20 +39,23 @@ void reported(const std::string& folder, const std::function<void()>& work) {
 
 }  // namespace
 
-void note_own_job(Config& config, const std::string& folder) {
+JobFile note_own_job(Config& config, const std::string& folder) {
+    JobFile own;
     reported(folder, [&] {
         const auto before = read_job_file(folder);
-        JobFile own = own_job(config, before ? before->engine : "");
+        own = own_job(config, before ? before->engine : "");
         if (own.name.empty()) return;
         if (before && before->engine == own.engine && before->name == own.name) own.submitted = before->submitted;
         if (before != own) write_job_file(folder, own);
     });
+    return own;
 }
 
-void note_own_end(const std::string& folder) {
+void note_own_end(const std::string& folder, const JobFile& own) {
+    if (own.name.empty()) return;
     reported(folder, [&] {
         auto job = read_job_file(folder);
-        if (!job) return;
+        if (!job || job->engine != own.engine || job->name != own.name) return;
         job->ended = true;
         write_job_file(folder, *job);
     });

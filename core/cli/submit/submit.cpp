@@ -27,6 +27,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* token_name = "token";
+// Killing the call that hands a job over could leave a part of the job. poll() counts milliseconds in an int.
+constexpr auto no_limit = std::chrono::hours(24 * 20);
 
 /// Returns the command that each task of the job runs: `orrery run` with the flags that this command was given, except
 /// for --fresh, since the job may start several times.
@@ -135,10 +137,16 @@ std::unique_ptr<FolderLock> claim(ScriptRunner& script, const EngineJob& job, bo
     auto lock = script.lock_folder(lock_name);
     refuse_second(script, job.folder);
     script.lock_folder(FolderLock::launcher);  // only checks that no run uses the folder now
-    if (fresh) {
+    const auto has = [&](const char* name) {
+        std::error_code ignored;
+        return fs::exists(job.folder + "/" + name, ignored);
+    };
+    if (fresh && (has("config.toml") || has("checkpoints"))) {
         lock.reset();
         move_aside(job.folder);
         lock = script.lock_folder(lock_name);
+    } else if (fresh && has("job.json")) {
+        fs::remove(job.folder + "/job.json");  // of a job that never began
     }
     write_token(job.token_file);
     return lock;
@@ -147,8 +155,7 @@ std::unique_ptr<FolderLock> claim(ScriptRunner& script, const EngineJob& job, bo
 std::string hand_over(const LoadedEngine& engine, const EngineJob& job, const std::string& text) {
     const EngineCall call = engine.engine->submit(job, text);
     if (engine.facts.has("foreground")) become_call(engine.name, call);
-    // Killed, it could not undo what it has started: it ends by itself, or the user ends it.
-    const ChildEnd end = run_call(engine.name, call, std::chrono::hours(24 * 7));
+    const ChildEnd end = run_call(engine.name, call, no_limit);
     if (end.code == 2) throw Error(std::string(trim(end.errors)));  // the call found a user error
     std::fputs(end.errors.c_str(), stderr);
     if (const std::string why = end.why_not(); !why.empty())

@@ -155,7 +155,7 @@ private:
                 static_cast<long long>(options_.node));
             mail_->leave();
         } else if (what == "stop" && asked_ == 0 && local_.running()) {
-            local_.ranks()->asked(order.value("signal", SIGTERM));
+            local_.ranks()->asked(order.value("signal", SIGTERM), false);
         } else if (what == "end" && local_.running()) {
             local_.ranks()->end(spec_.grace_ms);
         } else if (what == "start") {

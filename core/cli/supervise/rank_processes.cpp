@@ -183,9 +183,10 @@ void RankProcesses::ended(Child& child, int status) {
     forward(SIGTERM);
 }
 
-void RankProcesses::asked(int signal) {
-    const bool again = signal == SIGINT && interrupted_;
+void RankProcesses::asked(int signal, bool here) {
+    const bool again = here && signal == SIGINT && interrupted_here_;
     interrupted_ = interrupted_ || signal == SIGINT;
+    interrupted_here_ = interrupted_here_ || (here && signal == SIGINT);
     stopping_ = true;
     if (again || !spec_.taken_by) {
         at_once_ = 128 + signal;

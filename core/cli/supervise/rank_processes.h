@@ -38,7 +38,9 @@ public:
     RankProcesses(const RankProcesses&) = delete;
 
     bool any() const;
-    void asked(int signal);
+    /// Asks the ranks to save and end; after a second SIGINT they are killed. `here`: this host got the signal; if
+    /// another one did, it does not count as the first SIGINT.
+    void asked(int signal, bool here = true);
     /// Reaps ranks that have ended, and kills ranks whose time to end is over.
     void look();
     /// Ends the ranks as if one of them had failed. `grace_ms`: time until they are killed.
@@ -80,7 +82,7 @@ private:
     std::optional<Clock::time_point> deadline_, killed_, stopped_since_, looked_;
     std::optional<int> at_once_;  ///< exit code after a signal, whatever the exit codes of ranks are
     int code_ = 0;
-    bool interrupted_ = false, stopping_ = false, told_stuck_ = false;
+    bool interrupted_ = false, interrupted_here_ = false, stopping_ = false, told_stuck_ = false;
 };
 
 }  // namespace orrery

@@ -144,8 +144,8 @@ private:
     }
 
     /// Asks the ranks of all nodes to save and stop. At a start, ranks of other nodes cannot know of a signal to one.
-    void stop_ranks(int signal) {
-        if (local_.running()) local_.ranks()->asked(signal);
+    void stop_ranks(int signal, bool here) {
+        if (local_.running()) local_.ranks()->asked(signal, here);
         if (agents_) agents_->order({{"do", "stop"}, {"signal", signal}});
     }
 
@@ -157,9 +157,9 @@ private:
         std::string why = fmt::format("stopped by signal {}", signal);
         if (agents_) why += fmt::format(" on node {}{}", node, node == 0 ? ", which supervises the job" : "");
         if (agents_ && !again) std::fprintf(stderr, "orrery: %s: the job ends on all nodes\n", why.c_str());
-        // Of several SIGINT only those to this launcher count, since a second one kills ranks.
+        // A second SIGINT kills ranks. It counts only if both came to this launcher: one Ctrl-C may reach several.
         if (!again)
-            stop_ranks(signal);
+            stop_ranks(signal, node == 0);
         else if (node == 0 && local_.running())
             local_.ranks()->asked(signal);
         take(supervisor_.stop(stopped_code(signal), why, now_s()));
@@ -212,7 +212,7 @@ private:
                     if (local_.running()) local_.ranks()->end(spec_.grace_ms);
                     if (agents_) agents_->order({{"do", "end"}});
                     break;
-                case Order::Kind::stop_ranks: stop_ranks(SIGTERM); break;
+                case Order::Kind::stop_ranks: stop_ranks(SIGTERM, false); break;
                 case Order::Kind::leave: leave(order); break;
                 case Order::Kind::say: std::fprintf(stderr, "orrery: %s\n", order.text.shown().c_str()); break;
                 case Order::Kind::finish: finish(order); break;

@@ -35,18 +35,20 @@ public:
           program_(config.text("program", "mpirun")),
           hostfile_(config.text("hostfile", "")),
           extra_(config.texts("extra")),
-          asked_(config.origin()) {
+          asked_(config.origin()),
+          hostfile_asked_(config.where("hostfile")) {
         if (family_ != "openmpi" && family_ != "hydra")
             throw Error(config.where("family"), "submit.mpi.family = \"" + family_ +
                                                     "\", expected \"openmpi\", or \"hydra\" for MPICH and Intel MPI");
-        if (!hostfile_.empty() && !std::ifstream(hostfile_))
-            throw Error(config.where("hostfile"), "submit.mpi.hostfile " + hostfile_ + ": cannot be read");
     }
 
     std::string text(const EngineJob& job) const override {
         if (job.time_s > 0)
             throw Error(asked_,
                         "submit.time: mpirun would end the ranks at its limit before they save\n  leave it out");
+        // Not before, since other commands, and the job on its hosts, also make the engine, where the file may not be.
+        if (!hostfile_.empty() && !std::ifstream(hostfile_))
+            throw Error(hostfile_asked_, "submit.mpi.hostfile " + hostfile_ + ": cannot be read");
         std::string environment = "export ORRERY_MPI_JOB=\"$(hostname):$$:$(started $$)\"\n";
         for (const auto& [name, value] : job.environment) environment += exported(name, value);
         return "#!/bin/sh\n# The job " + job.name + ": " + std::to_string(tasks(job)) +
@@ -116,7 +118,7 @@ private:
 
     const std::string family_, program_, hostfile_;
     const std::vector<std::string> extra_;
-    const Origin asked_;
+    const Origin asked_, hostfile_asked_;
 };
 
 void add(Registry& registry) {
