@@ -55,14 +55,14 @@ public:
           asked_(config.origin()) {
         if (port_ < 1 || port_ > 65535)
             throw Error(config.where("port"), "submit.ray.port = " + std::to_string(port_) + ", expected 1 to 65535");
-        if (!script_.empty() && quoted(script_) != script_)
+        if (!script_.empty() && orrery::quoted(script_) != script_)
             throw Error(config.where("script"),
                         "submit.ray.script = \"" + script_ + "\": Ray passes only plain characters on, without blanks");
     }
 
     std::string text(const EngineJob& job) const override {
         if (job.time_s > 0) throw Error(asked_, "submit.time: Ray does not limit the time of a job\n  leave it out");
-        return quoted(arguments(job)) + "\n";
+        return orrery::quoted(arguments(job)) + "\n";
     }
 
     EngineCall submit(const EngineJob& job, const std::string&) const override { return {arguments(job), ""}; }
@@ -114,7 +114,7 @@ private:
         if (!script_.empty()) return script_;
         const size_t folder = program.rfind('/', program.rfind('/') - 1);
         const std::string script = program.substr(0, folder) + "/share/orrery/scripts/ray/orrery_ray.py";
-        if (quoted(script) != script)
+        if (orrery::quoted(script) != script)
             throw Error(asked_, script + ": Ray passes only plain characters on\n  set submit.ray.script");
         return script;
     }
@@ -125,7 +125,7 @@ private:
         if (!has_flag(job, "--restarts")) command.insert(command.end(), {"--restarts", "3"});
         if (job.spares > 0 && !has_flag(job, "--spares"))
             command.insert(command.end(), {"--spares", std::to_string(job.spares)});
-        const std::string shell = "cd " + quoted(work_.empty() ? job.work : work_) + " || exit 2\n" +
+        const std::string shell = "cd " + orrery::quoted(work_.empty() ? job.work : work_) + " || exit 2\n" +
                                   lines_of(job.before) + "program=$1\nshift\n[ -x \"$program\" ] || program=orrery\n" +
                                   "exec \"$program\" \"$@\"\n";
         std::string variables;
