@@ -41,6 +41,8 @@ struct RankCommand {
     /// Reserves and returns a generation (number of a start) of the job that is greater than `after`. Empty: the job
     /// has no generations.
     std::function<int64_t(ScriptRunner& checked, int64_t after)> mint = {};
+    /// Returns whether the job has ended already, so that this command does nothing. Empty: it never has.
+    std::function<bool(ScriptRunner& checked)> over = {};
 };
 
 /// Runs the command on all ranks of its mesh: in processes that it starts, in threads if a transport needs that, or in

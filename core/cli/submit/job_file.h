@@ -9,6 +9,7 @@ struct JobFile {
     std::string engine, name;
     std::string submitted = {};  ///< time in UTC when `orrery submit` handed it over; "": it did not
     bool ended = false;          ///< the job ended by itself, and does not start again
+    std::string start = {};      ///< tells it from other jobs of this name; "": unknown
 
     bool operator==(const JobFile&) const = default;
 };

@@ -191,8 +191,8 @@ private:
         if (nodes > 1)
             place = " --nodes " + std::to_string(job.nodes) + " --node-rank \"$node\" --rendezvous \"$address:" +
                     std::to_string(port_ > 0 ? port_ : port_of(job.folder)) + "\"";
-        std::string environment =
-            exported("ORRERY_SSH_JOB", first + ":" + job.folder) + exported("ORRERY_TOKEN_FILE", job.token_file);
+        std::string environment = exported("ORRERY_SSH_JOB", first + ":" + job.folder) + "unset ORRERY_TOKEN\n" +
+                                  exported("ORRERY_TOKEN_FILE", job.token_file);
         for (const auto& [name, value] : job.environment) environment += exported(name, value);
         return assigned("run", job.folder) + assigned("orrery", job.command[0]) +
                "gpus=" + std::to_string(job.gpus_per_node) + "\n" + on_host::functions + on_host::check +
