@@ -5,7 +5,6 @@
 #include <mutex>
 
 #include "cli/script_runner.h"
-#include "cli/submit/job_file.h"
 #include "cli/supervise/board.h"
 #include "run/control/rendezvous.h"
 #include "run/session.h"
@@ -22,7 +21,6 @@ struct Sessions {
     std::unique_ptr<OwnPlace> told;  ///< where this rank reports progress to its launcher; null if none reads it
     std::mutex present_mutex;        ///< held by every thread that uses `present`
     Session* present = nullptr;      ///< the running session, so that another thread can end it; null between sessions
-    JobFile done;  ///< the engine's job in which rank 0 completed the last training; empty names: none
 };
 
 /// Renames a run's folder, which must not be in use: runs/gpt becomes runs/gpt.1, or the first free number.
@@ -43,6 +41,8 @@ struct RankCommand {
     /// Reserves and returns a generation (number of a start) of the job that is greater than `after`. Empty: the job
     /// has no generations.
     std::function<int64_t(ScriptRunner& checked, int64_t after)> mint = {};
+    /// Returns whether the job has ended already, so that this command does nothing. Empty: it never has.
+    std::function<bool(ScriptRunner& checked)> over = {};
 };
 
 /// Runs the command on all ranks of its mesh: in processes that it starts, in threads if a transport needs that, or in

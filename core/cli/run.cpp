@@ -267,14 +267,13 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
 void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<Device> device, Sessions& sessions,
                 const TrainOptions& options) {
     const bool first = script.job.rank == 0;
+    if (!script.job.ours && sessions.begun == 0 && own_job_ended(script.config(), script.folder())) return;
     if (first) require_places(script.settings);
     std::unique_ptr<FolderLock> launcher, lock;
     const Job& job = script.job;
     if (first && job.assigned && !job.ours) launcher = script.lock_folder(FolderLock::launcher);
     if (first) lock = script.lock_folder();
-    JobFile own;
-    sessions.done = {};
-    if (first) own = note_own_job(script.config(), script.folder());
+    if (first) note_own_job(script.config(), script.folder());
     log_output(job.rank, script.folder(), 0);
     const auto store = script.open_store();
     // With --fresh, the old folder is gone already. A script that trains again resumes from its own checkpoints.
@@ -302,7 +301,6 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
                      sessions.told.get());
         });
         if (first) end_run_record("done", 0);
-        sessions.done = own;
     } catch (const std::exception& error) {
         if (first) end_run_record(explain(error), exit_code(fault_of(error)));
         throw;
@@ -358,10 +356,12 @@ void refuse_other_ranks(ScriptRunner& script) {
                         settings.ranks, job.launcher, job.local_ranks, settings.mesh.text(), settings.mesh.ranks()));
 }
 
-void run_rank_script(const ScriptCommand& command, const Job& job, Sessions& sessions) {
+/// `trained`: set to the run's folder if this process notes the run's end, as rank 0 that it has not started itself.
+void run_rank_script(const ScriptCommand& command, const Job& job, Sessions& sessions, std::string& trained) {
     ScriptUse use{.tells = first_of_foreign(job), .compile = compile_timed};
     use.train = [&](ScriptRunner& script, const DataSpec& data, const TrainOptions& options) {
         script.take_down(data, options);
+        if (job.rank == 0 && !job.ours) trained = script.folder();
         script.compile_evaluation();
         train_here(script, script.compiled(), script.take_device(), sessions, options);
         if (stop_signal() != 0)  // a signal came after the ranks voted on stopping at the last step
@@ -385,7 +385,6 @@ void run_rank_script(const ScriptCommand& command, const Job& job, Sessions& ses
     take_place(script.job, script.settings, script.config(), script.loader);
     if (job.ranks > 1) sessions.backend = make_rendezvous(script.settings.rendezvous, script.config(), script.registry);
     script.run();
-    if (stop_signal() == 0) note_own_end(script.folder(), sessions.done);
 }
 
 int run_alone(const RankCommand& ranks, const Job& job, Sessions& sessions) {
@@ -484,6 +483,7 @@ int run_rank(const RankCommand& ranks, const Job& job) {
 int launch_ranks(const ScriptCommand& command, const RankCommand& work, const Job& job, SignalTaker& signals) {
     tell_quota();
     const auto checked = work.check(job);
+    if (work.over && work.over(*checked)) return 0;
     const auto claim = [&] {
         if (work.claim) work.claim(*checked);
     };
@@ -553,15 +553,17 @@ int run_on_ranks(const ScriptCommand& command, const RankCommand& work) {
         if (job.rank == 0) show_output(0, Shown::plain);
         return run_rank(work, job);
     }
-    if (task) return run_task(command, work, std::move(job), *task, signals);
+    const auto run_as_task = [&] { return run_task(command, work, job, *task, signals); };
+    if (task) return job.rank == 0 ? with_exit_file(run_as_task) : run_as_task();
     return run_launcher(command, work, job, signals);
 }
 
 int run_command(const ScriptCommand& command) {
     if (!command.script_help) collect_output();
     std::unique_ptr<FolderLock> held;  // held to the end, also while no rank runs
+    std::string folder;                // of a run of which this process has rank 0, or starts it
     RankCommand work;
-    work.rank = [&](const Job& job, Sessions& sessions) { run_rank_script(command, job, sessions); };
+    work.rank = [&](const Job& job, Sessions& sessions) { run_rank_script(command, job, sessions, folder); };
     work.check = [&](const Job& job) -> std::unique_ptr<ScriptRunner> {
         auto checked = check_launch(command, job);
         named_table(checked->settings, checked->config());  // throws now, not after training, if [simulate] is invalid
@@ -573,12 +575,16 @@ int run_command(const ScriptCommand& command) {
         if (!checked.data) return;
         if (command.fresh) move_aside(checked.folder());
         held = checked.lock_folder(FolderLock::launcher);
+        folder = checked.folder();
         checked.lock_folder();  // only checks that the folder is free; rank 0 locks it for the run
     };
+    work.over = [](ScriptRunner& checked) { return checked.data && own_job_ended(checked.config(), checked.folder()); };
     work.mint = [](ScriptRunner& checked, int64_t after) {
         return checked.data ? mint_behind(*checked.open_store(), after) : after + 1;
     };
-    return run_on_ranks(command, work);
+    const int code = run_on_ranks(command, work);
+    if (code == 0 && !folder.empty()) note_own_end([&] { return config_of(command); }, folder);
+    return code;
 }
 
 }  // namespace orrery

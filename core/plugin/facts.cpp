@@ -23,7 +23,11 @@ const Known& known_of(std::string_view kind) {
         {"device", {{"host_memory", Form::flag}, {"memory", Form::list}, {"leaves_nothing", Form::flag}}},
         {"transport", {{"devices", Form::list}, {"same_process", Form::flag}, {"pins_ranks", Form::flag}}},
         {"engine",
-         {{"variables", Form::list}, {"programs", Form::list}, {"remote", Form::flag}, {"foreground", Form::flag}}},
+         {{"variables", Form::list},
+          {"programs", Form::list},
+          {"start", Form::list},
+          {"remote", Form::flag},
+          {"foreground", Form::flag}}},
         {"launcher",
          {{"variables", Form::list}, {"inside", Form::list}, {"uncounted", Form::flag}, {"restarts", Form::flag}}},
     };

@@ -2,7 +2,7 @@
 namespaces of its own (mount, pid, net, uts, ipc), with its environment, names, volumes, limits, user, read-only root
 and grace period. Needs root."""
 
-import os, re, shutil, signal, subprocess, threading, time
+import os, re, shutil, signal, subprocess, threading, time, uuid
 
 SETUP = r"""set -e
 hostname "$HOST_NAME"
@@ -94,7 +94,7 @@ def run(*command):
 class Pod:
     """One start of a pod."""
 
-    def __init__(self, cluster, spec, host_name, subdomain, index, variables):
+    def __init__(self, cluster, spec, host_name, subdomain, index, variables, fields):
         cluster.started += 1
         self.cluster, self.spec, self.index = cluster, spec, index
         self.number, self.host_name = cluster.started, host_name
@@ -110,7 +110,7 @@ class Pod:
         self.mounts()
         open(f"{self.folder}/resolv.conf", "w").close()
         self.write_names({})
-        self.variables = variables
+        self.variables, self.fields = variables, fields
         self.started_at = time.monotonic()
         self.start()
 
@@ -198,7 +198,7 @@ class Pod:
         variables = {"PATH": f"{self.cluster.image}/build:/usr/bin:/bin"} | self.variables
         for one in self.container["env"]:
             field = one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-            variables[one["name"]] = self.cluster.name_space if field else expanded(one["value"], variables)
+            variables[one["name"]] = self.fields[field] if field else expanded(one["value"], variables)
         words = [expanded(word, variables) for word in self.container["command"]]
         environment = {
             "PATH": os.environ["PATH"],
@@ -311,7 +311,7 @@ class JobSet:
         (replicated,) = jobset["spec"]["replicatedJobs"]
         assert replicated["replicas"] == 1
         self.cluster, self.name, self.job = cluster, jobset["metadata"]["name"], replicated["template"]["spec"]
-        self.prefix = f"{self.name}-{replicated['name']}-0"
+        self.prefix, self.uid = f"{self.name}-{replicated['name']}-0", str(uuid.uuid4())
         self.pods, self.done, self.ended, self.disrupted = {}, set(), [], set()
         self.state, self.failures, self.names = "running", 0, {}
         self.suspended = False
@@ -320,8 +320,12 @@ class JobSet:
 
     def make(self, index):
         variables = {"JOB_COMPLETION_INDEX": str(index), "HOSTNAME": f"{self.prefix}-{index}"}
+        fields = {
+            "metadata.namespace": self.cluster.name_space,
+            "metadata.labels['batch.kubernetes.io/controller-uid']": self.uid,
+        }
         self.pods[index] = Pod(
-            self.cluster, self.job["template"]["spec"], f"{self.prefix}-{index}", self.name, index, variables
+            self.cluster, self.job["template"]["spec"], f"{self.prefix}-{index}", self.name, index, variables, fields
         )
 
     def publish(self):

@@ -71,12 +71,18 @@ done
 code=0
 for rank in $(cat ranks.pid); do wait $rank; one=$?; [ $one -le $code ] || code=$one; done
 rm ranks.pid
+[ ! -e srun.code ] || code=$(cat srun.code)
 exit $code
 SH
 cat > slurm/squeue <<'SH'
 #!/bin/bash
 running=$([ -e job.pid ] && kill -0 "$(cat job.pid)" 2> /dev/null && echo RUNNING)
-case "$*" in *--format=%T*) echo "$running" ;; *) echo JOBID; [ -z "$running" ] || echo "77 $running" ;; esac
+case "$*" in
+*--format=%T*) echo "$running" ;;
+*--format=%A*) [ -z "$running" ] || echo 77 ;;
+*--steps*) printf '77.batch\n77.0\n' ;;
+*) echo JOBID; [ -z "$running" ] || echo "77 $running" ;;
+esac
 SH
 cat > slurm/scontrol <<'SH'
 #!/bin/bash
@@ -91,6 +97,7 @@ SH
 cat > slurm/sinfo <<'SH'
 #!/bin/bash
 printf 'batch|batch*|1-00:00:00\nshort|short|30:00\nlong|long|infinite\n'
+[[ $* != *--all* ]] || echo 'hidden|hidden|40:00'
 SH
 chmod +x slurm/*
 trap '[ ! -e job.pid ] || kill -9 -- "-$(cat job.pid)" 2> /dev/null; rm -rf "$work"' EXIT
@@ -112,7 +119,8 @@ grep -q 'meanwhile .*"name": "76"' more.log || { cat more.log; fail "no job.json
 ! grep -q 'meanwhile .*ended' more.log || fail "the job has ended while its script runs"
 grep -q '"ended": true' more/job.json || { cat more/job.json; fail "the script has ended, and its job has not"; }
 ended() { grep -q '"ended": true' runs/job/job.json && ! kill -0 "$(cat job.pid)" 2> /dev/null; }
-exits 0 first submit --engine slurm
+# A secret in the submitting shell's environment is not the job's.
+ORRERY_TOKEN=a-secret-of-this-shell exits 0 first submit --engine slurm
 grep -q "^job 77 of slurm$" first.txt || { cat first.txt; fail "the job's name"; }
 [ "$(stat -c %a runs/job/token)" = 600 ] || fail "the secret has mode $(stat -c %a runs/job/token)"
 wait_for ended || { cat job.log; fail "the job does not end"; }
@@ -152,11 +160,43 @@ grep -q '"ended": true' runs/new/job.json || { cat job.log; fail "the job in a n
 exits 0 now $orrery stop runs/job --now
 grep -q "^scancel 77$" calls.txt || { cat calls.txt; fail "calls of stop --now"; }
 
+# srun's exit code is that of any agent, as of a drained one: the job ends as node 0's did, and is not queued again.
+echo 75 > srun.code
+: > calls.txt
+exits 0 agents submit --engine slurm --restarts 1 --set run.folder=runs/agents
+over_in() { grep -q '"ended": true' "$1/job.json" && ! kill -0 "$(cat job.pid)" 2> /dev/null; }
+wait_for over_in runs/agents || { cat job.log; fail "the job of agents does not end"; }
+! grep requeue calls.txt || fail "a job that ended was queued again"
+! ls -A runs/agents | grep exit || fail "the file of the exit code is left"
+rm srun.code
+
+# A run that no engine started does not end the job that job.json names.
+mkdir runs/pending
+echo '{"engine": "slurm", "name": "99"}' > runs/pending/job.json
+alone() { $orrery run "$source_root/scripts/gpt.lua" --config job.toml --set mesh.dp=1 "$@"; }
+exits 0 by_hand alone --set run.folder=runs/pending
+! grep ended runs/pending/job.json || fail "another job has ended"
+
+# A pod that is made again after its job has ended exits with 0; the next job of that name trains.
+export ORRERY_KUBERNETES=jobset/tiny ORRERY_KUBERNETES_NAMESPACE=team ORRERY_KUBERNETES_JOB=first
+exits 0 pod alone --set run.folder=runs/pod
+grep -q '"start": "first"' runs/pod/job.json && grep -q '"ended": true' runs/pod/job.json ||
+    { cat runs/pod/job.json; fail "a pod's job has not ended"; }
+JOB_COMPLETION_INDEX=1 ORRERY_NODES=2 MASTER_ADDR=192.0.2.1 ORRERY_TOKEN=a-secret-of-both-pods exits 0 pod_again \
+    alone --set run.folder=runs/pod --restarts 1 --set mesh.dp=2 --set train.steps=20
+grep -q "job team/jobset/tiny of kubernetes has ended" pod_again.err || { cat pod_again.err; fail "a pod made again"; }
+! steps_done runs/pod 13 || fail "a pod made again has trained"
+ORRERY_KUBERNETES_JOB=second exits 0 next_job alone --set run.folder=runs/pod --set train.steps=20
+steps_done runs/pod 20 || { cat next_job.err; fail "the next job of a name does not train"; }
+unset ORRERY_KUBERNETES ORRERY_KUBERNETES_NAMESPACE ORRERY_KUBERNETES_JOB
+
 # Mistakes, none of which calls sbatch.
 rm -f sbatch.txt
 refused '--engine: no engine "slrum"|did you mean "slurm"' submit --engine slrum
-refused 'submit.slurm.partition=btch: Slurm has no partition "btch"|one of: batch, short, long' \
+refused 'submit.slurm.partition=btch: Slurm has no partition "btch"|one of: batch, short, long, hidden' \
     submit --engine slurm --set submit.slurm.partition=btch
+refused 'submit.time is 3600 s, but partition hidden ends jobs after 40:00' \
+    submit --engine slurm --set submit.slurm.partition=short,hidden,nowhere --set submit.time=1:00:00
 refused 'submit.time is 3600 s, but partition short ends jobs after 30:00, 1800 s|lower submit.time' \
     submit --engine slurm --set submit.slurm.partition=short --set submit.time=1:00:00
 refused 'unknown key "partiton" in [submit.slurm]|did you mean "partition"' \
@@ -169,6 +209,8 @@ refused 'submit.nodes = 1 and submit.ranks_per_node = 2 are 2 ranks, but mesh dp
 refused 'submit.nodes = 1 and run.ranks = 2 are 2 ranks, but mesh dp=4 has 4 ranks' \
     submit --engine slurm --set run.ranks=2
 refused 'submit.environment.ORRERY_TOKEN|leave it out' submit --engine slurm --set submit.environment.ORRERY_TOKEN=x
+refused '--spares: mpirun ends all tasks|leave --spares out' \
+    submit --engine mpi --restarts 1 --spares 1 --set submit.nodes=2
 refused '--spares 1|one node|submit.nodes to 2' submit --engine slurm --spares 1
 refused 'extra: #SBATCH hetjob|a heterogeneous job' submit --engine slurm --set 'submit.slurm.extra=["#SBATCH hetjob"]'
 refused 'data file nowhere.txt|set data.path' submit --engine slurm --set data.path=nowhere.txt

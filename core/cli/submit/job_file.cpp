@@ -20,7 +20,7 @@ std::optional<JobFile> read_job_file(const std::string& folder) {
     const Json json = read_json(path, most_bytes);
     try {
         return JobFile{json.at("engine").get<std::string>(), json.at("name").get<std::string>(),
-                       json.value("submitted", ""), json.value("ended", false)};
+                       json.value("submitted", ""), json.value("ended", false), json.value("start", "")};
     } catch (const Json::exception& problem) {
         throw Error(path + ": " + reason_of(problem) + "\n  expected the engine and its name of the job; move it away");
     }
@@ -30,6 +30,7 @@ void write_job_file(const std::string& folder, const JobFile& job) {
     Json json = {{"engine", job.engine}, {"name", job.name}};
     if (!job.submitted.empty()) json["submitted"] = job.submitted;
     if (job.ended) json["ended"] = true;
+    if (!job.start.empty()) json["start"] = job.start;
     system_env()->replace_file(path_in(folder), json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 

@@ -8,7 +8,8 @@ namespace orrery {
 struct JobFile {
     std::string engine, name;
     std::string submitted = {};  ///< time in UTC when `orrery submit` handed it over; "": it did not
-    bool ended = false;          ///< the job has done all its steps
+    bool ended = false;          ///< its first process has exited with 0: all is done
+    std::string start = {};      ///< tells it from other jobs of this name; "": unknown
 
     bool operator==(const JobFile&) const = default;
 };

@@ -104,5 +104,5 @@ void add(Registry& registry) {
 }  // namespace
 }  // namespace orrery::kubernetes
 
-ORRERY_FACTS("variables=ORRERY_KUBERNETES programs=kubectl remote");
+ORRERY_FACTS("variables=ORRERY_KUBERNETES programs=kubectl start=ORRERY_KUBERNETES_JOB remote");
 ORRERY_PLUGIN("engine.kubernetes", "0.1", orrery::kubernetes::add);

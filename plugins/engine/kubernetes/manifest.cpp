@@ -126,7 +126,10 @@ std::string environment(const Settings& settings, const EngineJob& job) {
     // The pod of node 0, by the headless service that a JobSet has.
     text += variable("MASTER_ADDR", name + "-node-0-0." + name);
     text += variable("ORRERY_KUBERNETES", settings.kind + "/" + name);
-    text += "- name: ORRERY_KUBERNETES_NAMESPACE\n  valueFrom:\n    fieldRef:\n      fieldPath: metadata.namespace\n";
+    for (const auto& [variable, field] :
+         {std::pair("ORRERY_KUBERNETES_NAMESPACE", "metadata.namespace"),
+          std::pair("ORRERY_KUBERNETES_JOB", "metadata.labels['batch.kubernetes.io/controller-uid']")})
+        text += std::string("- name: ") + variable + "\n  valueFrom:\n    fieldRef:\n      fieldPath: " + field + "\n";
     if (!settings.secret.empty()) text += variable("ORRERY_TOKEN_FILE", "/etc/orrery/token");
     for (const auto& [key, value] : job.environment) text += variable(key, value);
     return text;

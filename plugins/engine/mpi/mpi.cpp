@@ -49,11 +49,15 @@ public:
         // Not before, since other commands, and the job on its hosts, also make the engine, where the file may not be.
         if (!hostfile_.empty() && !std::ifstream(hostfile_))
             throw Error(hostfile_asked_, "submit.mpi.hostfile " + hostfile_ + ": cannot be read");
+        if (job.spares > 0)
+            throw Error(asked_,
+                        "--spares: mpirun ends all tasks when one of them is lost, so that no spare could replace it\n"
+                        "  leave --spares out, or use another engine");
         std::string environment = "export ORRERY_MPI_JOB=\"$(hostname):$$:$(started $$)\"\n";
         for (const auto& [name, value] : job.environment) environment += exported(name, value);
         return "#!/bin/sh\n# The job " + job.name + ": " + std::to_string(tasks(job)) +
-               (job.agents ? " agents, one on each of " : " ranks on ") + std::to_string(job.nodes + job.spares) +
-               (job.nodes + job.spares == 1 ? " host.\n" : " hosts.\n") + "cd " + quoted(job.work) + " && mkdir -p " +
+               (job.agents ? " agents, one on each of " : " ranks on ") + std::to_string(job.nodes) +
+               (job.nodes == 1 ? " host.\n" : " hosts.\n") + "cd " + quoted(job.work) + " && mkdir -p " +
                quoted(job.folder) + " || exit 2\n" + lines_of(job.before) + started + environment + checked() +
                "exec " + quoted(program_) + " " + quoted(flags(job)) + (extra_.empty() ? "" : " " + quoted(extra_)) +
                " " + quoted(job.command) + " < /dev/null\n";
@@ -78,7 +82,7 @@ public:
     }
 
 private:
-    static int64_t tasks(const EngineJob& job) { return job.agents ? job.nodes + job.spares : job.ranks; }
+    static int64_t tasks(const EngineJob& job) { return job.agents ? job.nodes : job.ranks; }
 
     std::vector<std::string> flags(const EngineJob& job) const {
         const std::string each = std::to_string(job.agents ? 1 : job.ranks_per_node);

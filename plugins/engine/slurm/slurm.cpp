@@ -17,9 +17,9 @@ namespace {
 constexpr int64_t usual_signal_s = 300;
 
 /// Compares partition and limit with `sinfo`, if that is there, since sbatch also takes a job that its partition would
-/// never start. $1: partition; $2: its place in the configuration; $3: limit in s, 0 for none.
+/// never start. $1: partition, or several: A,B; $2: its place in the configuration; $3: limit in s, 0 for none.
 constexpr const char* hand_over = R"sh(
-list=$(sinfo --noheader --format='%R|%P|%l' 2> /dev/null) && {
+list=$(sinfo --all --noheader --format='%R|%P|%l' 2> /dev/null) && {
     printf '%s\n' "$list" | awk -F'|' -v asked="$1" -v at="$2" -v limit="$3" '
         function seconds(text,  days, part, n, i, all) {
             if (text !~ /^[0-9:-]+$/) return 0
@@ -28,7 +28,13 @@ list=$(sinfo --noheader --format='%R|%P|%l' 2> /dev/null) && {
             for (i = 1; i <= n; ++i) all = all * 60 + part[i]
             return days * 86400 + all
         }
-        $1 == asked || (asked == "" && $2 ~ /\*$/) { found = $1; most = $3 }
+        function asks(name,  one, i) {
+            for (i = split(asked, one, ","); i > 0; --i) if (one[i] == name) return 1
+        }
+        asks($1) || (asked == "" && $2 ~ /\*$/) {
+            all = seconds($3)
+            if (found == "" || (top > 0 && (all == 0 || all > top))) { found = $1; most = $3; top = all }
+        }
         !($1 in known) { known[$1]; names = names (names == "" ? "" : ", ") $1 }
         END {
             if (names == "") exit 0
@@ -49,11 +55,23 @@ list=$(sinfo --noheader --format='%R|%P|%l' 2> /dev/null) && {
 exec sbatch --parsable
 )sh";
 
-/// Ends a job after a save: it is not queued again, ends if it has not started, else its steps get SIGUSR1. $1: job.
+/// Ends a job after a save: it is not queued again, ends if it has not started, else its steps get SIGUSR1. In a batch
+/// script without srun, only processes of orrery get it, since it would end the script. $1: job.
 constexpr const char* save_and_end = R"sh(
 scontrol update JobId="$1" Requeue=0 || exit
 scancel --state=PENDING "$1"
-[ -z "$(squeue --noheader --states=RUNNING --jobs="$1")" ] || scancel --signal=USR1 "$1"
+number=$(squeue --noheader --states=RUNNING --format=%A --jobs="$1")
+[ -n "$number" ] || exit 0
+! squeue --noheader --steps --format=%i --jobs="$1" | grep -q '\.[0-9]' || exec scancel --signal=USR1 "$1"
+said=$(srun --jobid="$number" --overlap --nodes=1 --ntasks=1 sh -c '
+    found=
+    for process in /proc/[0-9]*; do
+        [ "$(basename "$(readlink "$process/exe")")" = orrery ] &&
+            tr "\0" "\n" < "$process/environ" 2> /dev/null | grep -qx "SLURM_JOB_ID=$SLURM_JOB_ID" &&
+            kill -s USR1 "${process#/proc/}" && found=yes
+    done
+    [ -n "$found" ] || { echo "no orrery runs on the first node of the job"; exit 1; }' 2>&1) ||
+    [ -z "$(squeue --noheader --states=RUNNING --jobs="$1")" ] || { printf '%s\n' "$said" >&2; exit 1; }
 )sh";
 
 std::string time_text(int64_t seconds) {
@@ -137,7 +155,7 @@ private:
         set("array", array_);
         set("nodes", std::to_string(job.nodes + job.spares));
         set("ntasks-per-node", std::to_string(job.agents ? 1 : job.ranks_per_node));
-        if (job.threads > 0) set("cpus-per-task", std::to_string(cpus(job)));
+        if (cpus(job) > 0) set("cpus-per-task", std::to_string(cpus(job)));
         if (job.gpus_per_node > 0) set("gpus-per-node", std::to_string(job.gpus_per_node));
         if (job.time_s > 0) set("time", time_text(job.time_s));
         set("signal", "USR1@" + std::to_string(signal_s(job)));
@@ -149,13 +167,16 @@ private:
         return lines + lines_of(extra_);
     }
 
-    static int64_t cpus(const EngineJob& job) { return job.threads * (job.agents ? job.ranks_per_node : 1); }
+    /// CPUs of a task; 0: not set.
+    static int64_t cpus(const EngineJob& job) {
+        return job.agents ? job.ranks_per_node * std::max<int64_t>(1, job.threads) : job.threads;
+    }
 
     std::string body(const EngineJob& job) const {
         std::string lines =
             "\n# Slurm sends signals to the ranks, too: this shell only waits for them.\ntrap : TERM USR1\n";
         if (!job.token_file.empty())
-            lines += exported("ORRERY_TOKEN_FILE", job.token_file) +
+            lines += "unset ORRERY_TOKEN  # of the submitting shell\n" + exported("ORRERY_TOKEN_FILE", job.token_file) +
                      "[ -e \"$ORRERY_TOKEN_FILE\" ] ||\n    (umask 077; od -An -N32 -tx1 /dev/urandom | tr -d ' \\n' > "
                      "\"$ORRERY_TOKEN_FILE\")\n";
         for (const auto& [name, value] : job.environment) lines += exported(name, value);
@@ -170,12 +191,20 @@ private:
         if (job.grace_s > 0) lines += "[ \"$grace\" -ge " + std::to_string(grace_s(job)) + " ] || ";
         lines += "set -- \"$@\" --set run.grace_s=\"$grace\"\n\n";
         const int64_t nodes = job.nodes + job.spares, tasks = job.agents ? 1 : job.ranks_per_node;
+        if (job.agents)
+            lines += "export ORRERY_EXIT_FILE=" + quoted(job.folder) +
+                     "/.exit-\"$SLURM_JOB_ID\"\nrm -f \"$ORRERY_EXIT_FILE\"\n";
         lines += "srun --nodes=" + std::to_string(nodes) + " --ntasks=" + std::to_string(nodes * tasks) +
                  " --ntasks-per-node=" + std::to_string(tasks);
-        if (job.threads > 0) lines += " --cpus-per-task=" + std::to_string(cpus(job));
+        if (cpus(job) > 0) lines += " --cpus-per-task=" + std::to_string(cpus(job));
         if (job.spares > 0) lines += " --no-kill";
+        lines += " --kill-on-bad-exit=0 --wait=0 \"$@\"\ncode=$?\n";
+        if (job.agents)
+            lines +=
+                "# The largest code of any agent, also of one that was drained or lost: that of node 0 counts.\n"
+                "! [ -s \"$ORRERY_EXIT_FILE\" ] || read -r code < \"$ORRERY_EXIT_FILE\"\n"
+                "rm -f \"$ORRERY_EXIT_FILE\"\n";
         lines +=
-            " --kill-on-bad-exit=0 --wait=0 \"$@\"\ncode=$?\n"
             "# 75: the ranks have saved and left; 138: the signal came before they were ready for it. Unless it was\n"
             "# cancelled, the job waits for its next turn to resume.\n"
             "{ [ $code -ne 75 ] && [ $code -ne 138 ]; } ||\n"

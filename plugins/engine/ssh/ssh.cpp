@@ -22,7 +22,7 @@ namespace {
 int64_t port_of(const std::string& folder, const std::string& ports) {
     int first = 29500, last = 37499;
     std::sscanf(ports.c_str(), "%d-%d", &first, &last);  // core has checked them
-    uint64_t hash = 14695981039346656037ULL;  // FNV-1a
+    uint64_t hash = 14695981039346656037ULL;             // FNV-1a
     for (const char c : folder) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
     return first + static_cast<int64_t>(hash % static_cast<uint64_t>(last - first + 1));
 }
@@ -195,8 +195,8 @@ private:
         if (nodes > 1)
             place = " --nodes " + std::to_string(job.nodes) + " --node-rank \"$node\" --rendezvous \"$address:" +
                     std::to_string(port_ > 0 ? port_ : port_of(job.folder, ports_)) + "\"";
-        std::string environment =
-            exported("ORRERY_SSH_JOB", first + ":" + job.folder) + exported("ORRERY_TOKEN_FILE", job.token_file);
+        std::string environment = exported("ORRERY_SSH_JOB", first + ":" + job.folder) + "unset ORRERY_TOKEN\n" +
+                                  exported("ORRERY_TOKEN_FILE", job.token_file);
         for (const auto& [name, value] : job.environment) environment += exported(name, value);
         return assigned("run", job.folder) + assigned("orrery", job.command[0]) +
                "gpus=" + std::to_string(job.gpus_per_node) + "\n" + on_host::functions + on_host::check +
