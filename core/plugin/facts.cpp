@@ -25,7 +25,11 @@ const Known& known_of(std::string_view kind) {
         {"engine",
          {{"variables", Form::list}, {"programs", Form::list}, {"remote", Form::flag}, {"foreground", Form::flag}}},
         {"launcher",
-         {{"variables", Form::list}, {"inside", Form::list}, {"uncounted", Form::flag}, {"restarts", Form::flag}}},
+         {{"variables", Form::list},
+          {"inside", Form::list},
+          {"uncounted", Form::flag},
+          {"restarts", Form::flag},
+          {"late_name", Form::flag}}},
     };
     static const Known none;
     const auto found = kinds.find(kind);

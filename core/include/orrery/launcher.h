@@ -30,7 +30,9 @@ private:
 /// as the mesh has ranks, else the process that starts the ranks of its node. Core reads MASTER_ADDR, MASTER_PORT
 /// and ORRERY_TOKEN.
 struct LaunchedRank {
-    std::string job;         ///< id of the job: the same on all its ranks, unique among the jobs of a host
+    /// Id of the job: the same on all its ranks, unique among the jobs of a host. The launcher's own name where it
+    /// gives none: jobs that meet in a folder are then told apart by their commands.
+    std::string job;
     int64_t generation = 0;  ///< number of times that the job was restarted
     int64_t rank = 0, ranks = 1;
     int64_t local_rank = 0, local_ranks = 1;
@@ -53,6 +55,7 @@ struct LaunchedRank {
 ///   inside=X,Y      tasks of these launchers may start it: when both are detected, this one counts
 ///   uncounted       local_ranks may be a guess: run.ranks is not compared with it
 ///   restarts        it can restart a failed job itself
+///   late_name       MASTER_ADDR may be a name that stands for another host for some seconds after a restart
 class ORRERY_API Launcher {
 public:
     virtual ~Launcher();
