@@ -17,7 +17,8 @@ namespace orrery {
 namespace {
 
 // Above memory.high processes are stopped again and again, since what they allocated cannot be dropped.
-constexpr std::array memory_limits = {"/memory.max", "/memory.high", "/memory.limit_in_bytes"};
+constexpr std::array memory_limits = {"/memory.max", "/memory.limit_in_bytes", "/memory.high"};
+constexpr std::array hard_limits = {memory_limits[0], memory_limits[1]};
 constexpr double unlimited = 0x1p62;  // bytes; the kernel shows a v1 group without limit as nearly 2^63
 
 std::optional<double> number(std::string_view text) {
@@ -93,6 +94,7 @@ ControlGroups::ControlGroups(std::string root) : root_(std::move(root)) {
         const auto has = [&](std::string_view name) { return unified || std::ranges::count(names, name) > 0; };
         if (has("cpu")) read_all("cpu", path, unified, mounts, &ControlGroups::read_quota);
         if (has("memory")) read_all("memory", path, unified, mounts, &ControlGroups::read_memory_limit);
+        if (has("cpuset")) read_all("cpuset", path, unified, mounts, &ControlGroups::read_cpuset);
     }
 }
 
@@ -111,7 +113,7 @@ void ControlGroups::read_all(const std::string& controller, const std::string& p
             if (group.folder.size() <= mount->place.size()) return;
         }
     }
-    if (path != "/") unseen_.push_back(controller + " " + path);
+    if (path != "/" && controller != "cpuset") unseen_.push_back(controller + " " + path);
 }
 
 void ControlGroups::read_quota(const Group& group) {
@@ -135,6 +137,32 @@ void ControlGroups::read_memory_limit(const Group& group) {
     if (limited) memory_groups_.push_back(group);
 }
 
+/// The first group with a list, from the own one upwards, counts: "0-3,8".
+void ControlGroups::read_cpuset(const Group& group) {
+    if (cpuset_ > 0) return;
+    std::string list = text(group.folder + (group.unified ? "/cpuset.cpus.effective" : "/cpuset.effective_cpus"));
+    if (list.empty() && !group.unified) list = text(group.folder + "/cpuset.cpus");
+    for (const std::string& part : split(std::string(trim(list)), ',')) {
+        const auto first = number(part), last = number(part.substr(part.find('-') + 1));
+        if (first && last) cpuset_ += static_cast<int64_t>(*last - *first) + 1;
+    }
+}
+
+/// Bytes that the group may still swap out. `used`, `limit`: its memory. A v1 group limits memory and swap together.
+double ControlGroups::free_swap(const Group& group, double used, double limit) const {
+    double free = 0;
+    std::string key;
+    for (const std::string& line : split(text("/proc/meminfo"), '\n'))
+        if (line.starts_with("SwapFree:")) std::istringstream(line) >> key >> free;
+    free *= 1024;
+    const auto may = number(text(group.folder + (group.unified ? "/memory.swap.max" : "/memory.memsw.limit_in_bytes")));
+    const auto in =
+        number(text(group.folder + (group.unified ? "/memory.swap.current" : "/memory.memsw.usage_in_bytes")));
+    if (!in) return free;  // the group does not limit swap
+    if (group.unified) return may ? std::clamp(*may - *in, 0.0, free) : free;
+    return may && *may < unlimited ? std::clamp((*may - *in) - (limit - used), 0.0, free) : free;
+}
+
 std::optional<ControlGroups::Limit> ControlGroups::memory_left() const {
     std::optional<Limit> left;
     for (const Group& group : memory_groups_) {
@@ -145,10 +173,13 @@ std::optional<ControlGroups::Limit> ControlGroups::memory_left() const {
         const std::string total = group.unified ? "" : "total_";
         std::string key;
         for (double bytes = 0; stat >> key >> bytes;)
-            if (key == total + "active_file" || key == total + "inactive_file") cached += bytes;
-        for (const char* name : memory_limits)
+            if (key == total + "active_file" || key == total + "inactive_file" || key == "slab_reclaimable")
+                cached += bytes;
+        for (const char* name : hard_limits)
             if (const auto limit = number(text(group.folder + name)); limit && *limit < unlimited)
-                keep_smaller(left, std::max(0.0, *limit - std::max(0.0, used - cached)), group.folder + name);
+                keep_smaller(left,
+                             std::max(0.0, *limit - std::max(0.0, used - cached)) + free_swap(group, used, *limit),
+                             group.folder + name);
     }
     return left;
 }

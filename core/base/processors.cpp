@@ -51,6 +51,8 @@ bool is_bound() {
             if (line.starts_with(name)) return std::string(trim(line.substr(name.size())));
         return std::string();
     };
+    // A job's cpuset narrows all its processes, and the engine's above them not: none of them is bound by it.
+    if (own_groups().cpuset() > 0 && std::ssize(allowed_processors()) >= own_groups().cpuset()) return false;
     const std::string own = field("self", "Cpus_allowed:");
     for (std::string pid = field("self", "PPid:"); pid != "0"; pid = field(pid, "PPid:"))
         if (pid.empty() || field(pid, "Cpus_allowed:") != own) return true;

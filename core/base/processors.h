@@ -13,8 +13,8 @@ std::vector<int> allowed_processors();
 /// quota of its control groups, rounded down, but at least 1. Threads are counted by it.
 int64_t usable_processors();
 
-/// Whether a process above this one may run on other processors than this one: it was bound, by taskset or a launcher.
-/// True if the kernel does not report them all.
+/// Whether this process may run on fewer processors than its cpuset has and a process above it may: it was bound, by
+/// taskset or a launcher. True if the kernel does not report them all.
 bool is_bound();
 
 double processor_s();

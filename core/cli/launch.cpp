@@ -27,6 +27,7 @@
 #include "orrery/error.h"
 #include "plugin/loader.h"
 #include "run/control/address.h"
+#include "run/control/own_name.h"
 #include "run/control/rendezvous.h"
 #include "run/settings.h"
 
@@ -160,6 +161,15 @@ void refuse_launch_flags(const ScriptCommand& command, const Job& job) {
                                 command.fresh ? "; move the run's folder aside before the job starts" : ""));
 }
 
+void await_name(const Job& job, bool moves) {
+    constexpr std::chrono::seconds limit(60);  // twice as long as name servers of clusters cache an answer
+    if (!job.serves || job.ranks < 2) return;
+    await_own_name(job.host, moves, limit, [&] {  // if it does not, the rendezvous throws
+        std::fprintf(stderr, "orrery: %s does not stand for an address of this host: waiting for it, up to %lld s\n",
+                     job.host.c_str(), static_cast<long long>(limit.count()));
+    });
+}
+
 LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks) {
     if (ranks % command.nodes != 0)
         throw Error(fmt::format("{} ranks are not divisible by --nodes {}; change one of them", ranks, command.nodes));
@@ -174,6 +184,9 @@ LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks) {
     spec.job.port = address.port;
     spec.local_ranks = ranks / command.nodes;
     spec.first_rank = command.node_rank * spec.local_ranks;
+    Job first = spec.job;
+    first.serves = command.nodes > 1 && command.node_rank == 0;
+    await_name(first, false);
     return spec;
 }
 

@@ -50,6 +50,10 @@ int launch(const LaunchSpec& spec);
 
 struct ScriptCommand;  // defined in cli/commands.h
 
+/// Waits up to 60 s, with a note, until the host of the rendezvous resolves if this process is to listen there.
+/// `moves`: also while its name stands for another host.
+void await_name(const Job& job, bool moves);
+
 void check_nodes(const ScriptCommand& command);
 /// Describes the launch of this host's part of `ranks` ranks. Throws Error unless --nodes hosts can have equal parts.
 LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks);

@@ -16,7 +16,8 @@ namespace {
 KnownLauncher known(const std::shared_ptr<const Loader>& loader, const std::string& name, const Origin& asked) {
     const PluginFacts facts = loader->facts("launcher", name, asked);
     KnownLauncher one{
-        name, facts.values("variables"), facts.values("inside"), facts.has("uncounted"), facts.has("restarts"), {}};
+        name, facts.values("variables"), facts.values("inside"), facts.has("uncounted"), facts.has("restarts"),
+        {},   facts.has("late_name")};
     one.open = [loader, name, asked] {
         Registry registry;
         loader->load("launcher", name, registry, asked);

@@ -81,9 +81,10 @@ TaskRole role_of(const LaunchedTask& task, int64_t ranks, const std::string& mes
 TaskSettings settings_of(const ScriptCommand& command) {
     try {
         Config config = config_of(command);
-        return {read_settings(config), std::nullopt};
+        return {read_settings(config), std::nullopt,
+                command.script + "\n" + command.config + "\n" + join(command.sets, "\n")};
     } catch (const Error& error) {
-        return {std::nullopt, error};
+        return {std::nullopt, error, ""};
     }
 }
 
@@ -107,7 +108,7 @@ TaskRole checked_role(const ScriptCommand& command, const Job& job, const Launch
 void settle_task(Job& job, const LaunchedTask& task, const TaskSettings& read) {
     std::optional<MeetingFolder> folder;
     if (const auto& settings = read.settings)
-        folder = {settings->folder.empty() ? "runs" : settings->folder, settings->join_timeout};
+        folder = {settings->folder.empty() ? "runs" : settings->folder, settings->join_timeout, read.command};
     try {
         settle_meeting(job, task, folder);
     } catch (const SaidElsewhere&) {

@@ -37,13 +37,13 @@ TaskRole role_of(const LaunchedTask& task, int64_t ranks, const std::string& mes
 struct TaskSettings {
     std::optional<Settings> settings;
     std::optional<Error> problem;
+    std::string command;  ///< script, configuration file and --set
 };
 TaskSettings settings_of(const ScriptCommand& command);
 
 /// Returns role_of() a task for a command, after a check of its flags for that role. An error of all tasks of a host is
 /// printed by one.
-TaskRole checked_role(const ScriptCommand& command, const Job& job, const LaunchedTask& task,
-                      const TaskSettings& read);
+TaskRole checked_role(const ScriptCommand& command, const Job& job, const LaunchedTask& task, const TaskSettings& read);
 
 /// Calls settle_meeting() for a task in the run's folder.
 void settle_task(Job& job, const LaunchedTask& task, const TaskSettings& read);

@@ -532,6 +532,7 @@ int run_task(const ScriptCommand& command, const RankCommand& work, Job job, con
         return run_launcher(command, work, own, signals);
     }
     if (job.ranks > 1 || role.kind == TaskRole::rank) settle_task(job, task, read);
+    await_name(job, task.late_name);
     if (role.kind == TaskRole::rank) {
         if (job.rank == 0) show_output(0, Shown::plain);
         return run_rank(work, job);

@@ -29,7 +29,11 @@ const Known& known_of(std::string_view kind) {
           {"remote", Form::flag},
           {"foreground", Form::flag}}},
         {"launcher",
-         {{"variables", Form::list}, {"inside", Form::list}, {"uncounted", Form::flag}, {"restarts", Form::flag}}},
+         {{"variables", Form::list},
+          {"inside", Form::list},
+          {"uncounted", Form::flag},
+          {"restarts", Form::flag},
+          {"late_name", Form::flag}}},
     };
     static const Known none;
     const auto found = kinds.find(kind);

@@ -194,6 +194,24 @@ TEST_CASE("memory that is left does not count file caches as used", "[groups]") 
     tree.write(v2 + "/pod/memory.current", "2100000");
     CHECK(tree.read().memory_left()->amount == 0);
 
+    // memory.high slows processes down, and ends none.
+    tree.write(v2 + "/pod/own/memory.high", "1000");
+    tree.write(v2 + "/pod/memory.current", "1000000");
+    CHECK(tree.read().memory_left()->amount == 600000);
+    CHECK(tree.read().memory()->amount == 1000);
+    // Caches of names, and free swap of the group and the host, are left, too.
+    tree.write(v2 + "/pod/own/memory.stat", "active_file 100000\ninactive_file 200000\nslab_reclaimable 50000");
+    CHECK(tree.read().memory_left()->amount == 650000);
+    tree.write("/proc/meminfo", "SwapTotal: 500 kB\nSwapFree:        100 kB");
+    tree.write(v2 + "/pod/own/memory.swap.current", "10000");
+    tree.write(v2 + "/pod/own/memory.swap.max", "30000");
+    CHECK(tree.read().memory_left()->amount == 670000);
+    tree.write(v2 + "/pod/own/memory.swap.max", "max");
+    CHECK(tree.read().memory_left()->amount == 752400);
+    tree.write(v2 + "/pod/own/memory.swap.max", "0");
+    CHECK(tree.read().memory_left()->amount == 650000);
+
+    tree.write("/proc/meminfo", "");  // of the same folder
     Tree old;
     old.groups("5:memory:/a");
     old.mount(mem, "memory");
@@ -202,4 +220,31 @@ TEST_CASE("memory that is left does not count file caches as used", "[groups]") 
     old.write(mem + "/a/memory.stat",
               "active_file 5\ninactive_file 5\ntotal_active_file 100000\ntotal_inactive_file 1000");
     CHECK(old.read().memory_left()->amount == 201000);
+    old.write("/proc/meminfo", "SwapFree: 100 kB");
+    CHECK(old.read().memory_left()->amount == 303400);  // swap is not limited
+    old.write(mem + "/a/memory.memsw.usage_in_bytes", "920000");
+    old.write(mem + "/a/memory.memsw.limit_in_bytes", "1050000");
+    CHECK(old.read().memory_left()->amount == 231000);  // 130000 of both, 100000 of them memory
+}
+
+TEST_CASE("the cpuset of the own group, or of the nearest one above that has it", "[groups]") {
+    Tree tree;
+    tree.groups("0::/job/step");
+    tree.mount(v2, "");
+    fs::create_directories(tree.root() + v2 + "/job/step");
+    CHECK(tree.read().cpuset() == 0);
+    tree.write(v2 + "/cpuset.cpus.effective", "0-63");
+    CHECK(tree.read().cpuset() == 64);
+    tree.write(v2 + "/job/cpuset.cpus.effective", "0-3,8,10-11");
+    CHECK(tree.read().cpuset() == 7);
+
+    Tree old;
+    old.groups("3:cpuset:/job\n2:cpu:/");
+    CHECK(old.read().cpuset() == 0);
+    CHECK(old.read().unseen().empty());
+    old.mount("/sys/fs/cgroup/cpuset", "cpuset");
+    old.write("/sys/fs/cgroup/cpuset/job/cpuset.cpus", "5");
+    CHECK(old.read().cpuset() == 1);
+    old.write("/sys/fs/cgroup/cpuset/job/cpuset.effective_cpus", "4-5");
+    CHECK(old.read().cpuset() == 2);
 }

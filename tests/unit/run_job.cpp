@@ -21,6 +21,7 @@
 #include "run/control/address.h"
 #include "run/control/folder_meeting.h"
 #include "run/control/job.h"
+#include "run/control/own_name.h"
 #include "run/settings.h"
 
 using namespace orrery;
@@ -169,6 +170,21 @@ TEST_CASE("the place of a rendezvous is a host and a port, IPv6 in brackets") {
         CHECK_FALSE(parse_place(wrong));
     CHECK(place_text("::1", 29500) == "[::1]:29500");
     CHECK(place_text("n1", 29500) == "n1:29500");
+}
+
+TEST_CASE("the name of a rendezvous is waited for only while it may become this host's") {
+    using namespace std::chrono_literals;
+    int waits = 0;
+    const auto own = [&](const char* host, bool moves, std::chrono::milliseconds limit) {
+        waits = 0;
+        return await_own_name(host, moves, limit, [&] { ++waits; });
+    };
+    CHECK(own("localhost", false, 1h));
+    CHECK(own("127.0.0.1", true, 1h));
+    CHECK_FALSE(own("192.0.2.7", true, 1h));  // an address stays what it is
+    CHECK(waits == 0);
+    CHECK_FALSE(own("no-such-host.invalid", false, 300ms));
+    CHECK(waits == 1);
 }
 
 TEST_CASE("torchrun's agent keeps its port") {
@@ -358,7 +374,7 @@ TEST_CASE("a task is a rank, its node's agent, or starts all ranks, by the numbe
 }
 
 TEST_CASE("a configuration that cannot be read is what a task reports, not the flags or variables of ranks") {
-    const TaskSettings unread{std::nullopt, Error("a.toml:2: unknown key")};
+    const TaskSettings unread{std::nullopt, Error("a.toml:2: unknown key"), ""};
     Job job;
     job.launcher = "openmpi";
     job.ranks = 8;
@@ -418,6 +434,34 @@ TEST_CASE("tasks meet through files in a folder, of which none is left") {
         }
         CHECK(std::filesystem::is_empty(folder));
     }
+}
+
+TEST_CASE("jobs without an id of their launcher meet apart in one folder") {
+    const std::string folder = in_build("tests/folder_meeting_of_two");
+    std::filesystem::remove_all(folder);
+    const Variables unnamed(hydra({{"MASTER_ADDR", ""}}));
+    const auto job = [&](int64_t rank, const std::string& command) {
+        LaunchedTask one = task(2, 2, rank);
+        one.launcher = one.place.job = "hydra";
+        one.place.meets_in_folder = true;
+        Job made = job_of(one);
+        settle_meeting(made, one, MeetingFolder{folder, std::chrono::milliseconds(20'000), command});
+        return made.id;
+    };
+    std::string ids[4];
+    std::vector<std::thread> tasks;
+    for (int i = 0; i < 4; ++i)
+        tasks.emplace_back([&, i] {
+            try {
+                ids[i] = job(i % 2, i < 2 ? "a.lua" : "b.lua");
+            } catch (const Error& error) {
+                ids[i] = std::to_string(i) + error.what();
+            }
+        });
+    for (std::thread& one : tasks) one.join();
+    CHECK(ids[0] == ids[1]);
+    CHECK(ids[2] == ids[3]);
+    CHECK(ids[0] != ids[2]);
 }
 
 TEST_CASE("tasks do not read what another job, another user or nobody has written") {

@@ -178,6 +178,7 @@ int bench_collectives(const CollectiveBench& bench, Config& config, const std::v
             fmt::format("bench: --op {} is not supported for i8, which is sent as unsigned bytes\n  use --op sum",
                         name_of(bench.op)));
     const Job job = job_from_environment([&] { return launchers_by(config); });
+    await_name(job, false);
     ScriptCommand hosts;
     hosts.script = "bench";
     hosts.nodes = bench.nodes;

@@ -274,6 +274,7 @@ int preflight_command(const PreflightCommand& command) {
     check_flags(command);
     const Job job = job_from_environment([&] { return launchers_of([&] { return read_config(command); }); });
     if (!job.ours && job.local_rank == 0) tell_quota();
+    await_name(job, false);
     if (job.assigned) return launched(command, job);
     const ScriptCommand hosts = hosts_of(command);
     check_nodes(hosts);

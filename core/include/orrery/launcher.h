@@ -53,6 +53,7 @@ struct LaunchedRank {
 ///   inside=X,Y      tasks of these launchers may start it: when both are detected, this one counts
 ///   uncounted       local_ranks may be a guess: run.ranks is not compared with it
 ///   restarts        it can restart a failed job itself
+///   late_name       MASTER_ADDR may be a name that stands for another host for some seconds after a restart
 class ORRERY_API Launcher {
 public:
     virtual ~Launcher();

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <functional>
 
+#include "base/hash.h"
 #include "base/processors.h"
 #include "base/regular_file.h"
 #include "base/text.h"
@@ -105,7 +106,9 @@ int master_port(const std::string& id, const LaunchedTask& task) {
 /// Task 0 chooses address, port and secret, and tells the others.
 void meet_in_folder(Job& job, const LaunchedTask& task, const MeetingFolder& folder) {
     const LaunchedRank& rank = task.place;
-    const FolderMeeting meeting{folder.path, rank.job, job.rank, job.ranks, folder.limit};
+    const bool has_id = rank.job != job.launcher;
+    const std::string id = has_id ? rank.job : rank.job + "-" + sha256(folder.command).substr(0, 16);
+    const FolderMeeting meeting{folder.path, id, job.rank, job.ranks, folder.limit};
     MeetingPlace place;
     try {
         if (job.rank == 0) {
@@ -225,8 +228,8 @@ std::optional<LaunchedTask> launched_task(const std::function<Launchers()>& find
                                 launchers.known.front().name));
     if (found.empty()) return std::nullopt;
     const KnownLauncher& by = *found.front().known;
-    LaunchedTask task{by.name, !by.uncounted, by.restarts, found.front().launcher->read(of_process()),
-                      launchers.ports};
+    LaunchedTask task{by.name,         !by.uncounted, by.restarts, found.front().launcher->read(of_process()),
+                      launchers.ports, by.late_name};
     const LaunchedRank& rank = task.place;
     const bool placed = !rank.counted || (rank.local_rank < rank.local_ranks && rank.local_ranks <= rank.ranks);
     if (std::min({rank.rank, rank.generation, rank.threads}) < 0 || rank.local_rank < -1 || rank.local_ranks < 1 ||

@@ -49,13 +49,14 @@ struct KnownLauncher {
     std::vector<std::string> variables = {}, inside = {};
     bool uncounted = false, restarts = false;
     std::function<std::unique_ptr<Launcher>()> open;
+    bool late_name = false;
 };
 
 /// The launcher plugins that may have started this process, in the order in which they are tried.
 struct Launchers {
     std::vector<KnownLauncher> known;
-    bool required = false;  ///< whether the configuration names the launcher, so that no other is tried
-    Origin asked = {};      ///< where the configuration names the launcher
+    bool required = false;            ///< whether the configuration names the launcher, so that no other is tried
+    Origin asked = {};                ///< where the configuration names the launcher
     std::optional<Ports> ports = {};  ///< [run] ports
 };
 
@@ -65,6 +66,7 @@ struct LaunchedTask {
     bool counted = true, restarts = false;  ///< as in Job
     LaunchedRank place;
     std::optional<Ports> ports = {};  ///< [run] ports, for the rendezvous unless MASTER_PORT is set
+    bool late_name = false;           ///< the name of the first host may stand for another one at first
 };
 
 /// Returns the task that this process is; nullopt if `orrery run` or no launcher started it. Opens those launchers of
@@ -80,6 +82,7 @@ Job job_of(const LaunchedTask& task);
 struct MeetingFolder {
     std::string path;
     std::chrono::milliseconds limit{};  ///< run.join_timeout_s
+    std::string command;  ///< of all tasks: keeps jobs apart that meet there and have no id of their launcher
 };
 
 /// Sets where the tasks of `job` meet, and their secret. Without `folder`, or with MASTER_ADDR set, both are those of

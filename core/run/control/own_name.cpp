@@ -12,38 +12,44 @@
 namespace orrery {
 namespace {
 
-/// Whether a socket of this host can have the first address of `host`.
-bool is_own(const std::string& host) {
+using Found = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+/// Returns the addresses of a name; none if it does not resolve.
+Found resolved(const std::string& host, int flags) {
     addrinfo hints{}, *found = nullptr;
     hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_PASSIVE;
-    if (getaddrinfo(host.c_str(), "0", &hints, &found) != 0) return false;
-    const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> keep(found, freeaddrinfo);
-    const int file = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (file < 0) return false;
-    const bool own = ::bind(file, found->ai_addr, found->ai_addrlen) == 0;
-    ::close(file);
-    return own;
+    hints.ai_flags = flags;
+    if (getaddrinfo(host.c_str(), "0", &hints, &found) != 0) found = nullptr;
+    return {found, freeaddrinfo};
 }
 
-bool is_address(const std::string& host) {
-    addrinfo hints{}, *found = nullptr;
-    hints.ai_flags = AI_NUMERICHOST;
-    if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return false;
-    freeaddrinfo(found);
-    return true;
+/// Whether a socket of this host can have one of the addresses.
+bool is_own(const addrinfo* address) {
+    for (; address; address = address->ai_next) {
+        const int file = ::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (file < 0) continue;
+        const bool own = ::bind(file, address->ai_addr, address->ai_addrlen) == 0;
+        ::close(file);
+        if (own) return true;
+    }
+    return false;
 }
 
 }  // namespace
 
-bool await_own_name(const std::string& host, std::chrono::milliseconds limit) {
+bool await_own_name(const std::string& host, bool moves, std::chrono::milliseconds limit,
+                    const std::function<void()>& waits) {
     using namespace std::chrono;
     const auto begin = steady_clock::now();
-    while (!is_own(host)) {
-        if (is_address(host) || stop_signal() != 0 || steady_clock::now() - begin > limit) return false;
+    const bool is_address = resolved(host, AI_NUMERICHOST) != nullptr;
+    for (bool first = true;; first = false) {
+        const Found found = resolved(host, AI_PASSIVE);
+        if (is_own(found.get())) return true;
+        if (is_address || (found && !moves)) return false;
+        if (first) waits();
+        if (stop_signal() != 0 || steady_clock::now() - begin > limit) return false;
         std::this_thread::sleep_for(milliseconds(200));
     }
-    return true;
 }
 
 }  // namespace orrery

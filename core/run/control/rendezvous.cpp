@@ -5,7 +5,6 @@
 #include "base/env.h"
 #include "base/limits.h"
 #include "run/control/exchange.h"
-#include "run/control/own_name.h"
 #include "run/control/standing.h"
 
 namespace orrery {
@@ -44,8 +43,6 @@ ServeOptions options_of(const Job& job, int64_t per_host) {
 }
 
 std::unique_ptr<RendezvousService> serve(RendezvousBackend& backend, ServeOptions options) {
-    constexpr std::chrono::seconds late_name(60);  // twice as long as name servers of clusters cache an answer
-    if (!options.host.empty()) await_own_name(options.host, late_name);  // if it does not, the backend throws
     constexpr int64_t strangers = 64, others = 32;  // open files: for unauthenticated connections, for all else
     need_descriptors(options.world + strangers + others, fmt::format("the rendezvous of {} ranks", options.world));
     options.explain = explain_told;

@@ -64,5 +64,5 @@ void add(Registry& registry) {
 }  // namespace orrery
 
 // PyTorchJob sets RANK and WORLD_SIZE besides, which are torchrun's.
-ORRERY_FACTS("variables=JOB_COMPLETION_INDEX,PET_NODE_RANK inside=torchrun restarts");
+ORRERY_FACTS("variables=JOB_COMPLETION_INDEX,PET_NODE_RANK inside=torchrun restarts late_name");
 ORRERY_PLUGIN("launcher.kubernetes", "0.1", orrery::add);

@@ -65,15 +65,17 @@ Fd listener_at(const std::string& host, int port) {
     if (const int rc = getaddrinfo(host.empty() ? nullptr : host.c_str(), service.c_str(), &hints, &list))
         throw Error("rendezvous: cannot resolve host '" + host + "': " + gai_strerror(rc));
     const Found found(list, freeaddrinfo);
-    Fd fd(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    const int on = 1;
-    ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    // A long queue, in which ranks wait during a flood of unauthenticated connections.
-    if (::bind(fd.get(), found->ai_addr, found->ai_addrlen) == 0 && ::listen(fd.get(), SOMAXCONN) == 0) return fd;
-    const int reason = errno;
-    fd = Fd();
+    int reason = 0;
+    for (const addrinfo* a = found.get(); a; a = a->ai_next) {  // a name may also have addresses of other hosts
+        Fd fd(::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        const int on = 1;
+        ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        // A long queue, in which ranks wait during a flood of unauthenticated connections.
+        if (::bind(fd.get(), a->ai_addr, a->ai_addrlen) == 0 && ::listen(fd.get(), SOMAXCONN) == 0) return fd;
+        if (reason != EADDRINUSE) reason = errno;
+    }
     errno = reason;
-    return fd;
+    return {};
 }
 
 }  // namespace
