@@ -1,7 +1,8 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,12 +15,12 @@
 namespace orrery {
 namespace {
 
-/// A JSON string. Ray replaces $NAME in variables, so "$" is written as an escape.
+/// A JSON string, also as YAML reads it. Ray replaces $NAME in variables, so "$" is written as an escape.
 std::string json(std::string_view text) {
     std::string out = "\"";
     for (const char c : text) {
         if (c == '"' || c == '\\') out += '\\';
-        if (c == '$' || static_cast<unsigned char>(c) < 32) {
+        if (c == '$' || c == 127 || static_cast<unsigned char>(c) < 32) {
             constexpr char digits[] = "0123456789abcdef";
             out += std::string("\\u00") + digits[static_cast<unsigned char>(c) / 16] +
                    digits[static_cast<unsigned char>(c) % 16];
@@ -62,10 +63,12 @@ public:
 
     std::string text(const EngineJob& job) const override {
         if (job.time_s > 0) throw Error(asked_, "submit.time: Ray does not limit the time of a job\n  leave it out");
-        return orrery::quoted(arguments(job)) + "\n";
+        return orrery::quoted(arguments(job)) + " << 'END'\n" + described(job) + "END\n";
     }
 
-    EngineCall submit(const EngineJob& job, const std::string&) const override { return {arguments(job), ""}; }
+    EngineCall submit(const EngineJob& job, const std::string&) const override {
+        return {arguments(job), described(job)};
+    }
 
     std::string name_in(const EngineJob&, const std::string& output) const override {
         const size_t begin = output.find("raysubmit_");
@@ -101,8 +104,9 @@ private:
     }
 
     static std::string own_program() {
-        std::error_code ignored;
-        return std::filesystem::canonical("/proc/self/exe", ignored).string();
+        char path[4096];
+        const ssize_t bytes = ::readlink("/proc/self/exe", path, sizeof path);
+        return {path, bytes > 0 ? static_cast<size_t>(bytes) : 0};
     }
 
     static std::string environment(const std::string& job) {
@@ -119,7 +123,15 @@ private:
         return script;
     }
 
+    /// Not among the arguments, as others may read those: variables of the job may be secret.
     std::vector<std::string> arguments(const EngineJob& job) const {
+        std::vector<std::string> words = {"--no-wait", "--runtime-env", "/dev/stdin"};
+        words.insert(words.end(), extra_.begin(), extra_.end());
+        words.insert(words.end(), {"--", "python3", entrypoint(job.command[0])});
+        return ray("submit", words);
+    }
+
+    std::string described(const EngineJob& job) const {
         const int64_t cpus = cpus_ > 0 ? cpus_ : job.ranks_per_node * std::max<int64_t>(1, job.threads);
         std::vector<std::string> command = job.command;
         if (!has_flag(job, "--restarts")) command.insert(command.end(), {"--restarts", "3"});
@@ -134,14 +146,11 @@ private:
         const auto number = [](const char* key, int64_t value) {
             return std::string("\"") + key + "\": " + std::to_string(value) + ", ";
         };
-        const std::string described =
-            "{\"folder\": " + json(job.folder) + ", " + number("nodes", job.nodes) + number("spares", job.spares) +
-            number("cpus", cpus) + number("gpus", job.gpus_per_node) + number("port", port_) + "\"environment\": {" +
-            variables + "}, \"shell\": " + json(shell) + ", \"command\": " + json(command) + "}";
-        std::vector<std::string> words = {"--no-wait", "--runtime-env-json", environment(described)};
-        words.insert(words.end(), extra_.begin(), extra_.end());
-        words.insert(words.end(), {"--", "python3", entrypoint(job.command[0])});
-        return ray("submit", words);
+        return environment("{\"folder\": " + json(job.folder) + ", " + number("nodes", job.nodes) +
+                           number("spares", job.spares) + number("cpus", cpus) + number("gpus", job.gpus_per_node) +
+                           number("port", port_) + "\"environment\": {" + variables + "}, \"shell\": " + json(shell) +
+                           ", \"command\": " + json(command) + "}") +
+               "\n";
     }
 
     const std::string address_, script_, work_;

@@ -134,7 +134,9 @@ main() {
             code=$?
             case $code in
             0) sent=yes reply="job $first:$run $reply" ;;
+            3) ;;
             255) unknown=yes reply="job $first:$run may run, but ssh cannot connect: $reply" ;;
+            *) unknown=yes ;;
             esac
             printf '%s, node %s: %s\n' "$host" "$node" "$reply"
             [ "$code$node$signal" != 00INT ] || break
