@@ -50,7 +50,8 @@ code=$?
 [ $code -eq 1 ] || { tail -20 killed.log; fail "exit code $code after a rank was killed, expected 1"; }
 
 # A command that crashes while its output is not read: all that it printed before is there.
-crash='io.stdout:write(("x"):rep(100000), "\\nlast words\\n") io.stdout:flush() os.execute("touch printed; kill -9 $PPID")'
+print='io.stdout:write(("x"):rep(100000), "\\nlast words\\n") io.stdout:flush()'
+crash="$print os.execute(\"touch printed; kill -9 \$PPID\")"
 sed "/^run:train(data)/i $crash" "$source_root/scripts/gpt.lua" > crashes.lua
 tiny_script=crashes.lua run_tiny crashes 3 --set mesh.dp=1 --set 'lua.allow=["io","os"]' \
     --set lua.library="$source_root/scripts" 2>&1 | { wait_for test -e printed; sleep 1; cat; } > crashes.log
