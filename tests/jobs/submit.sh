@@ -112,7 +112,7 @@ rm alone/job.json
 # A job has ended when its script has, not when that has trained.
 {
     cat "$source_root/scripts/gpt.lua"
-    echo 'for line in io.lines("more/job.json") do print("meanwhile " .. line) end'
+    echo 'local f = io.open("more/job.json") if f then for line in f:lines() do print("meanwhile " .. line) end end'
 } > more.lua
 SLURM_JOB_ID=76 trained_in more more.lua --config job.toml --set 'lua.allow=["io"]'
 grep -q 'meanwhile .*"name": "76"' more.log || { cat more.log; fail "no job.json of a script that trains"; }
