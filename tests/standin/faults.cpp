@@ -66,7 +66,8 @@ TEST_CASE("stand-in: a fault in a captured step is the step's") {
 
 TEST_CASE("stand-in: GPUs that are not there, and speeds that cannot be measured") {
     CHECK_THROWS_WITH(gpu::device({{"device", {int64_t{8}}}}), Contains("the driver shows 8 GPUs, from 0 on"));
-    CHECK_THROWS_WITH(gpu::device({{"local_rank", {int64_t{8}}}}), Contains("rank 8 of the 9 on this host sees 8 GPUs"));
+    CHECK_THROWS_WITH(gpu::device({{"local_rank", {int64_t{8}}}}),
+                      Contains("rank 8 of the 9 on this host sees 8 GPUs"));
     const DeviceLimits limits = gpu::device()->limits();
     CHECK(limits.matrix_flops_f32 == 0);
     CHECK(limits.copy_bytes_per_s == 0);

@@ -38,8 +38,8 @@ private:
     bool one_ = false;  ///< both streams are `output_`, which keeps their order
 };
 
-/// Sets which rank this process is (-1: a launcher) and how the terminal shows it. nullopt: nothing is shown if the rank
-/// gets a log, else its lines are, prefixed.
+/// Sets which rank this process is (-1: a launcher) and how the terminal shows it. nullopt: nothing is shown if the
+/// rank gets a log, else its lines are, prefixed.
 void show_output(int64_t rank, std::optional<Shown> shown);
 
 /// Tells into which log a rank's output goes. `generation` 0: not known yet.

@@ -66,11 +66,10 @@ constexpr int64_t most_started = 1024, most_simulated = int64_t{1} << 20;
 void require_room(const ScaleCommand& command, int64_t ranks) {
     const int64_t most = std::min(most_started, most_measured_ranks());
     if ((command.simulate && !command.measure) || ranks <= most) return;
-    throw Error(
-        fmt::format("--ranks {}: a run of {} on this host's {} is too large to measure; the maximum is {} (64 on each "
-                    "processor, up to {})\n  use fewer ranks, or predict them: --simulate without --measure",
-                    command.ranks, plural(ranks, "rank"),
-                    plural(usable_processors(), "processor"), most, most_started));
+    throw Error(fmt::format(
+        "--ranks {}: a run of {} on this host's {} is too large to measure; the maximum is {} (64 on each "
+        "processor, up to {})\n  use fewer ranks, or predict them: --simulate without --measure",
+        command.ranks, plural(ranks, "rank"), plural(usable_processors(), "processor"), most, most_started));
 }
 
 std::vector<Size> sizes_of(const ScriptCommand& script, const ScaleCommand& command) {

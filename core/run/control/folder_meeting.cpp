@@ -36,9 +36,10 @@ std::string file_of(const FolderMeeting& meeting, int64_t task) {
 void remove_old(const std::string& path) {
     struct stat info {};
     if (::unlink(path.c_str()) == 0 || ::lstat(path.c_str(), &info) != 0 || info.st_uid == ::geteuid()) return;
-    throw Error(fmt::format("{} belongs to user {}, expected the current user {}, and cannot be removed\n  choose "
-                            "another run.folder, one that other users cannot write to",
-                            path, info.st_uid, ::geteuid()));
+    throw Error(
+        fmt::format("{} belongs to user {}, expected the current user {}, and cannot be removed\n  choose "
+                    "another run.folder, one that other users cannot write to",
+                    path, info.st_uid, ::geteuid()));
 }
 
 void write(const std::string& path, const Json& text) {
