@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <random>
 #include <thread>
+#include <vector>
 
 #include "base/env.h"
 #include "base/process.h"
@@ -224,23 +225,26 @@ TEST_CASE("output waits for its log; of too much the first and the last part sta
           "cannot write " + rank_log_path(folder.path + "/none", 1, 0) + ": No such file or directory\n");
 }
 
-TEST_CASE("a log whose source never pauses does not delay another", "[output]") {
+TEST_CASE("logs whose sources never pause do not delay another", "[output]") {
     const Folder folder("log_writer");
     LogWriter logs;
     std::atomic<bool> ends{false};
-    logs.begin(1, folder.path, 1, 1);
-    std::thread chatty([&, text = numbered(0, 10'000)] {
-        while (!ends) logs.write(1, text);
-    });
+    std::vector<std::thread> chatty;
+    for (int64_t rank = 1; rank <= 4; ++rank) {
+        logs.begin(rank, folder.path, 1, rank);
+        chatty.emplace_back([&, rank, text = numbered(0, 10'000)] {
+            while (!ends) logs.write(rank, text);
+        });
+    }
     while (!fs::exists(rank_log_path(folder.path, 1, 1))) std::this_thread::yield();
-    logs.write(2, "text\n");
-    logs.begin(2, folder.path, 1, 2);
+    logs.write(9, "text\n");
+    logs.begin(9, folder.path, 1, 9);
     const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(2);
-    const std::string other = rank_log_path(folder.path, 1, 2);
+    const std::string other = rank_log_path(folder.path, 1, 9);
     while (!fs::exists(other) && std::chrono::steady_clock::now() < until) std::this_thread::yield();
     CHECK(fs::exists(other));
     ends = true;
-    chatty.join();
+    for (std::thread& thread : chatty) thread.join();
 }
 
 TEST_CASE("a message tells that its descriptors did not fit", "[output]") {
