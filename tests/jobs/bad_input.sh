@@ -72,8 +72,8 @@ refused "ranks and nodes against the mesh" 'run.ranks = 2|each of 2 hosts|dp=2 h
     --rendezvous 127.0.0.1:"$(free_port)"
 refused "ranks of another launcher" 'run.ranks = 1|torchrun started 2' -- env RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 \
     MASTER_ADDR=127.0.0.1 MASTER_PORT=1 "$orrery" run "$gpt" --config good.toml --set run.ranks=1
-refused "flags that another launcher overrules" '--nodes|torchrun' -- env RANK=0 WORLD_SIZE=2 \
-    LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 "$orrery" run "$gpt" --config good.toml --nodes 2
+refused "flags that another launcher overrules" '--nodes|torchrun' -- env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 \
+    LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 "$orrery" run "$gpt" --config good.toml --nodes 2
 refused_set "resume that is no word" 'run.resume|"autp"|did you mean "auto"' run.resume=autp
 refused_set "nothing to resume" 'run.resume = "required"|run/checkpoints|no checkpoint' run.resume=required
 refused "resume and start over" 'required|--fresh' -- \

@@ -18,8 +18,9 @@ done
 for plugin in "$build"/plugins/liborrery_*.so; do
     nm -D --defined-only "$plugin" | grep -q ' orrery_plugin$' || { echo "$plugin: no orrery_plugin"; bad=1; }
     # weak ones are templates of the standard library, which the loader merges
-    more=$(nm -D --defined-only "$plugin" | grep -vE ' orrery_(plugin|device_address)$' | awk '$2 ~ /[TDBR]/ {print $3}')
-    [ -z "$more" ] || { echo "$plugin exports more than the symbols of plugins:"; echo "$more" | c++filt | head -5; bad=1; }
+    more=$(nm -D --defined-only "$plugin" | grep -vE ' orrery_(plugin|device_address)$' |
+        awk '$2 ~ /[TDBR]/ {print $3}')
+    [ -z "$more" ] || { echo "$plugin exports more than plugins do:"; echo "$more" | c++filt | head -5; bad=1; }
 done
 for file in "$build"/liborrery.so "$build"/orrery "$build"/plugins/*.so; do
     [ -e "$file" ] || continue
