@@ -63,7 +63,7 @@ scancel --state=PENDING "$1"
 number=$(squeue --noheader --states=RUNNING --format=%A --jobs="$1")
 [ -n "$number" ] || exit 0
 ! squeue --noheader --steps --format=%i --jobs="$1" | grep -q '\.[0-9]' || exec scancel --signal=USR1 "$1"
-said=$(srun --jobid="$number" --overlap --nodes=1 --ntasks=1 sh -c '
+printed=$(srun --jobid="$number" --overlap --nodes=1 --ntasks=1 sh -c '
     found=
     for process in /proc/[0-9]*; do
         [ "$(basename "$(readlink "$process/exe")")" = orrery ] &&
@@ -71,7 +71,7 @@ said=$(srun --jobid="$number" --overlap --nodes=1 --ntasks=1 sh -c '
             kill -s USR1 "${process#/proc/}" && found=yes
     done
     [ -n "$found" ] || { echo "no orrery runs on the first node of the job"; exit 1; }' 2>&1) ||
-    [ -z "$(squeue --noheader --states=RUNNING --jobs="$1")" ] || { printf '%s\n' "$said" >&2; exit 1; }
+    [ -z "$(squeue --noheader --states=RUNNING --jobs="$1")" ] || { printf '%s\n' "$printed" >&2; exit 1; }
 )sh";
 
 std::string time_text(int64_t seconds) {
