@@ -34,7 +34,7 @@
 namespace orrery {
 namespace {
 
-Place address_of(const ScriptCommand& command) {
+HostPort address_of(const ScriptCommand& command) {
     if (command.rendezvous.empty()) {
         if (command.nodes > 1)
             throw Error(fmt::format(
@@ -173,7 +173,7 @@ void await_name(const Job& job, bool moves) {
 LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks) {
     if (ranks % command.nodes != 0)
         throw Error(fmt::format("{} ranks are not divisible by --nodes {}; change one of them", ranks, command.nodes));
-    const Place address = address_of(command);
+    const HostPort address = address_of(command);
     LaunchSpec spec;
     spec.arguments = command.arguments;
     spec.job.id = job_name(command);

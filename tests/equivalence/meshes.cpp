@@ -30,14 +30,14 @@ const Mixture mixtures[] = {
     {"deepseek_v3", "balance = \"sequence\"\nz_loss = 0.001\nbias_rate = 0.01\n", 4, 2},
 };
 
-struct Cell {
+struct Place {
     std::string name;
     std::string mesh;    ///< lines of [mesh]
     std::string script;  ///< of [script]
     int64_t microbatches = 1;
 };
 
-std::vector<Cell> places() {
+std::vector<Place> places() {
     struct Other {
         const char *name, *mesh, *script;
     };
@@ -52,10 +52,10 @@ std::vector<Cell> places() {
         {"zb_h1", {"pp zb_h1", "pp = 2\n", "schedule = \"zb_h1\"\n"}},
         {"ring", {"ring", "cp = 2\n", "context = \"ring\"\n"}},
     };
-    std::vector<Cell> all;
+    std::vector<Place> all;
     const auto place = [&](const std::string& experts, const std::string& mesh, const std::string& axes,
                            const std::vector<std::string>& with) {
-        Cell made{experts, "", fmt::format("experts_over = \"{}\"\n", axes)};
+        Place made{experts, "", fmt::format("experts_over = \"{}\"\n", axes)};
         std::string lines = "\n" + mesh;
         for (const std::string& name : with) {
             const Other& other = others.at(name);
@@ -88,7 +88,7 @@ std::vector<Cell> places() {
     return all;
 }
 
-std::unique_ptr<Experiment> made(const Mixture& mixture, const Cell& place, bool scores = false) {
+std::unique_ptr<Experiment> made(const Mixture& mixture, const Place& place, bool scores = false) {
     return experiment(
         "tests/equivalence/grid.lua",
         fmt::format("[mesh]\n{}[train]\nsteps = {}\nsequences_per_step = 8\nmicrobatches = {}\n[data]\npath = "
@@ -227,7 +227,7 @@ bool is_exact(std::string_view name) {
 
 /// Prints a line with the largest relative difference of each quantity; returns whether all are within the bound and
 /// loads, dropped choices and biases are equal.
-bool follows(const Mixture& mixture, const Cell& place, const Alone& alone, bool wide, double bound) {
+bool follows(const Mixture& mixture, const Place& place, const Alone& alone, bool wide, double bound) {
     const char* const columns[] = {"loss_sum", "grad_norm", "balance_loss", "z_loss"};
     double off[std::size(columns)] = {-1, -1, -1, -1};
     int64_t equal = 0, other = 0, dropped = 0;
@@ -271,7 +271,7 @@ void say_columns(const std::string& title) {
 TEST_CASE("experts on meshes have the losses, norms, loads, dropped choices and biases of one rank", "[meshes]") {
     say_columns("20 steps in f32: largest relative difference from one rank; loads, drops and biases that are equal");
     const bool all = std::getenv("ORRERY_LONG");
-    std::vector<Cell> cells = places();
+    std::vector<Place> cells = places();
     CHECK(cells.size() >= 24);
     if (!all) cells.resize(4);
     int passed = 0, failed = 0;
@@ -291,7 +291,7 @@ TEST_CASE("in f64 on reference kernels experts on meshes are one rank's to 1e-9"
     say_columns("20 steps in f64 on reference kernels: the same");
     int passed = 0;
     for (size_t m = 0; m < std::size(mixtures); ++m) {
-        const Cell cell = places().at(m == 2 ? 3 : m);
+        const Place cell = places().at(m == 2 ? 3 : m);
         passed += follows(mixtures[m], cell, alone_of(mixtures[m], true), true, 1e-9);
     }
     CHECK(passed == std::ssize(mixtures));

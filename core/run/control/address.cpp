@@ -95,8 +95,8 @@ std::string place_text(const std::string& host, int port) {
     return v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
 }
 
-std::optional<Place> parse_place(std::string_view text) {
-    Place place;
+std::optional<HostPort> parse_place(std::string_view text) {
+    HostPort place;
     const size_t colon = text.rfind(':');
     if (colon == std::string_view::npos) return std::nullopt;
     std::string_view host = text.substr(0, colon), port = text.substr(colon + 1);

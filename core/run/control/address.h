@@ -9,7 +9,7 @@ namespace orrery {
 std::string loopback_of(const std::string& host);
 
 /// A host and port, written "n1:29500" or "[fe80::1]:29500". parse_place returns nullopt for other texts.
-struct Place {
+struct HostPort {
     std::string host;
     int port = 0;
 };
@@ -22,7 +22,7 @@ struct Ports {
 constexpr Ports any_ports{29500, 37499};
 
 std::string place_text(const std::string& host, int port);
-std::optional<Place> parse_place(std::string_view text);
+std::optional<HostPort> parse_place(std::string_view text);
 
 std::string host_name();
 
