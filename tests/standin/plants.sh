@@ -43,4 +43,4 @@ found wait_in_capture "gpu: a captured step with messages*" "cudaErrorStreamCapt
 found no_group "gpu: messages of a group*" "invalid usage"
 job lost_message "longer than the timeout of 5 s\|within 5000 ms" \
     --set mesh.dp=1 --set mesh.pp=2 --set train.microbatches=2 --set run.timeout_s=5
-job other_count "member 1 calls all_reduce of" --set mesh.dp=2
+job other_count "member [01] calls all_reduce of" --set mesh.dp=2

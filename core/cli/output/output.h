@@ -52,7 +52,8 @@ std::function<void(const std::string&)> progress_line();
 /// for a rank that was killed because others had failed.
 void rank_ended(int64_t rank, int code);
 
-/// Tells, in a rank, that it ends because another one has failed: its last lines are not shown.
+/// Tells, in a rank that had joined the others, that it ends because another one has failed: its last lines are not
+/// shown.
 void follows_another(int64_t rank);
 
 /// Flushes this process's output and waits until it is written, for some seconds at most. `code`: of this process.
