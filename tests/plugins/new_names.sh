@@ -78,8 +78,8 @@ while IFS='|' read -r more reason; do
     ! herald 0 refused 24 $more > refused.log 2>&1 || fail "$more is taken under the herald"
     has refused.log "$reason"
 done << 'END'
---restarts 2|herald has started the ranks
---nodes 2|herald has started the ranks
+--restarts 2|herald
+--nodes 2|herald
 --set run.ranks=1|run.ranks = 1, but herald started 2
 END
 HERALD_HOSTS=2 run_new left_out 2
