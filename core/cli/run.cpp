@@ -467,7 +467,9 @@ int run_rank(const RankCommand& ranks, const Job& job) {
     } catch (const std::exception& error) {
         ends_by_itself();
         const Fault fault = fault_of(error);
-        if (fault == Fault::peer && sessions.met && job.ours) follows_another(job.rank);  // its launcher says why
+        // The rank that failed itself is one of this host's, and its last lines are shown.
+        const bool all_here = job.ours && job.local_ranks == job.ranks;
+        if (fault == Fault::peer && sessions.met && all_here) follows_another(job.rank);
         // A script may catch the error that ended its training, and then fail with another one.
         const Loss own = end_by(job, error, "script");
         const bool same = sessions.end.cause == own.cause && sessions.end.hearsay == own.hearsay;
