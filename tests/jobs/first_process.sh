@@ -41,10 +41,11 @@ code=$?
 exits 0 version $orrery --version
 exits 2 wrong $orrery run no-such-script.lua
 
-tiny_exec=exec run_tiny killed 100000 > killed.log 2>&1 &
+tiny_exec=exec run_tiny killed 1000000 > killed.log 2>&1 &
 outer=$!
 wait_for steps_done killed 3 || { cat killed.log; fail "no steps"; }
-kill -9 "$(ranks_of "$(ranks_of "$(ranks_of $outer)")" | tail -n 1)"
+command=$(pgrep -P "$(ranks_of $outer)" -x orrery)  # not the one that collects output
+kill -9 "$(ranks_of "$command" | tail -n 1)" || fail "no rank"
 wait $outer
 code=$?
 [ $code -eq 1 ] || { tail -20 killed.log; fail "exit code $code after a rank was killed, expected 1"; }
