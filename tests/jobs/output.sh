@@ -94,13 +94,13 @@ has engine/logs/g1-rank0.txt "err of 0"
 has engine/logs/g1-rank1.txt " and end of 1"
 
 # A script that does not train has no log: the terminal has the output of all ranks.
-sed -i '/^run:train(data)/,$d' prints.lua
-run_noisy prints.lua untrained 3 > untrained.out 2> untrained.err || { cat untrained.err; fail "no training"; }
+sed '/^run:train(data)/,$d' prints.lua > untrained.lua
+run_noisy untrained.lua untrained 3 > untrained.out 2> untrained.err || { cat untrained.err; fail "no training"; }
 grep -qxF "[rank 1] out of 1" untrained.out || { cat untrained.out; fail "output of rank 1 without a log is lost"; }
 grep -qxF "[rank 1] err of 1" untrained.err || { cat untrained.err; fail "errors of rank 1 without a log are lost"; }
 port=$(free_port)
-tiny_exec="as_rank 1 2 $port" run_noisy prints.lua untrained 3 > engine1.out 2> engine1.err &
-tiny_exec="as_rank 0 2 $port" run_noisy prints.lua untrained 3 > engine0.out 2>&1 ||
+tiny_exec="as_rank 1 2 $port" run_noisy untrained.lua untrained 3 > engine1.out 2> engine1.err &
+tiny_exec="as_rank 0 2 $port" run_noisy untrained.lua untrained 3 > engine0.out 2>&1 ||
     { cat engine0.out; fail "an engine's ranks, no training"; }
 wait $! || { cat engine1.out engine1.err; fail "an engine's rank 1, no training"; }
 grep -qxF "[rank 1] out of 1" engine1.out || { cat engine1.out; fail "output of an engine's rank 1 is lost"; }
