@@ -11,6 +11,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "base/mounts.h"
 #include "base/text.h"
 
 namespace orrery {
@@ -28,20 +29,6 @@ std::optional<double> number(std::string_view text) {
     return static_cast<double>(value);
 }
 
-/// Replaces the octal escapes of mountinfo: "a\040b" -> "a b".
-std::string unescaped(const std::string& text) {
-    std::string out;
-    for (size_t i = 0; i < text.size(); ++i) {
-        int code = 0;
-        const bool octal =
-            text[i] == '\\' && i + 3 < text.size() &&
-            std::from_chars(text.data() + i + 1, text.data() + i + 4, code, 8).ptr == text.data() + i + 4;
-        out += octal ? static_cast<char>(code) : text[i];
-        if (octal) i += 3;
-    }
-    return out;
-}
-
 /// Returns the part of a group's path below the group that a mount shows; nullopt if the mount does not show the group.
 /// In a namespace, both are relative to its root, and groups outside begin with "..".
 std::optional<std::string> below(const std::string& path, const std::string& shown) {
@@ -53,23 +40,6 @@ std::optional<std::string> below(const std::string& path, const std::string& sho
     }
     if (rest == "/..") return std::nullopt;
     return rest.starts_with("/../") ? std::nullopt : std::optional(rest == "/" ? "" : rest);
-}
-
-struct Mount {
-    std::string shown, place, type, options;
-};
-
-std::optional<Mount> mount_of(const std::string& line) {
-    std::istringstream words(line);
-    Mount mount;
-    std::string word;
-    words >> word >> word >> word >> mount.shown >> mount.place;
-    while (words >> word && word != "-") {
-    }
-    if (!(words >> mount.type >> word >> mount.options)) return std::nullopt;
-    mount.shown = unescaped(mount.shown);
-    mount.place = unescaped(mount.place);
-    return mount;
 }
 
 void keep_smaller(std::optional<ControlGroups::Limit>& limit, double amount, const std::string& file) {
@@ -101,16 +71,16 @@ ControlGroups::ControlGroups(std::string root) : root_(std::move(root)) {
 void ControlGroups::read_all(const std::string& controller, const std::string& path, bool unified,
                              const std::string& mounts, Read read) {
     for (const std::string& line : split(mounts, '\n')) {
-        const auto mount = mount_of(line);
+        const auto mount = mount_in(line);
         if (!mount || mount->type != (unified ? "cgroup2" : "cgroup")) continue;
-        if (!unified && std::ranges::count(split(mount->options, ','), controller) == 0) continue;
-        const auto rest = below(path, mount->shown);
+        if (!unified && std::ranges::count(split(mount->system_options, ','), controller) == 0) continue;
+        const auto rest = below(path, mount->root);
         std::error_code ignored;
-        if (!rest || !std::filesystem::is_directory(root_ + mount->place + *rest, ignored)) continue;
-        for (Group group{mount->place + *rest, unified};;
-             group.folder.resize(std::max(mount->place.size(), group.folder.rfind('/')))) {
+        if (!rest || !std::filesystem::is_directory(root_ + mount->point + *rest, ignored)) continue;
+        for (Group group{mount->point + *rest, unified};;
+             group.folder.resize(std::max(mount->point.size(), group.folder.rfind('/')))) {
             (this->*read)(group);
-            if (group.folder.size() <= mount->place.size()) return;
+            if (group.folder.size() <= mount->point.size()) return;
         }
     }
     if (path != "/" && controller != "cpuset") unseen_.push_back(controller + " " + path);

@@ -9,28 +9,13 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <sstream>
 #include <string_view>
 
+#include "base/mounts.h"
 #include "base/text.h"
 
 namespace orrery {
 namespace {
-
-struct Mount {
-    std::string root, point, options, type;
-};
-
-/// A path of /proc/self/mountinfo, in which \040 is a space.
-std::string unescaped(const std::string& text) {
-    std::string path;
-    for (size_t i = 0; i < text.size(); ++i) {
-        const bool octal = text[i] == '\\' && i + 3 < text.size();
-        path += octal ? static_cast<char>(std::stoi(text.substr(i + 1, 3), nullptr, 8)) : text[i];
-        if (octal) i += 3;
-    }
-    return path;
-}
 
 /// The number after "mnt_id:" in what the kernel tells of an open file; "": it does not.
 std::string mount_id(int file) {
@@ -40,20 +25,12 @@ std::string mount_id(int file) {
     return "";
 }
 
-/// The mount through which a file was opened. A line: "36 35 0:98 /root /point ro,noatime master:1 - tmpfs tmpfs rw".
+/// The mount through which a file was opened.
 std::optional<Mount> mount_of(int file) {
     const std::string wanted = mount_id(file);
     std::ifstream all("/proc/self/mountinfo");
-    for (std::string line; std::getline(all, line);) {
-        std::istringstream words(line);
-        std::string id, parent, device, root, point, options, word;
-        words >> id >> parent >> device >> root >> point >> options;
-        if (id != wanted) continue;
-        while (words >> word && word != "-") {
-        }
-        words >> word;
-        return Mount{unescaped(root), unescaped(point), options, word};
-    }
+    for (std::string line; std::getline(all, line);)
+        if (auto mount = mount_in(line); mount && mount->id == wanted) return mount;
     return std::nullopt;
 }
 
