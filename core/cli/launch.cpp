@@ -131,13 +131,17 @@ void pin_rank(const Job& job, const TransportContract& contract) {
     run_on({places[static_cast<size_t>(job.local_rank)].front()});  // a container may refuse; timings are less precise
 }
 
+void check_spares(const ScriptCommand& command, const char* remedy) {
+    if (command.spares == 0 || (command.nodes > 1 && command.restarts > 0)) return;
+    throw Error(
+        fmt::format("--spares {}: a spare replaces a lost node when the job is restarted, but this job has {}\n"
+                    "  {}, or leave --spares out",
+                    command.spares, command.nodes < 2 ? "one node" : "no --restarts", remedy));
+}
+
 void check_nodes(const ScriptCommand& command) {
     if (command.nodes < 1) throw Error(fmt::format("--nodes {}: expected 1 or more", command.nodes));
-    if (command.spares > 0 && (command.nodes < 2 || command.restarts == 0))
-        throw Error(
-            fmt::format("--spares {}: a spare replaces a lost node when the job is restarted, but this job has "
-                        "{}\n  give all launchers --nodes of 2 or more and --restarts, or leave --spares out",
-                        command.spares, command.nodes < 2 ? "one node" : "no --restarts"));
+    check_spares(command, "give all launchers --nodes of 2 or more and --restarts");
     const int64_t all = command.nodes + command.spares;
     if (command.node_rank < 0 || command.node_rank >= all)
         throw Error(fmt::format("--node-rank {} of --nodes {}{}: expected 0 to {}", command.node_rank, command.nodes,

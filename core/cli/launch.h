@@ -55,6 +55,8 @@ struct ScriptCommand;  // defined in cli/commands.h
 void await_name(const Job& job, bool moves);
 
 void check_nodes(const ScriptCommand& command);
+/// Throws Error, with this remedy, for --spares of a job of one node or without restarts.
+void check_spares(const ScriptCommand& command, const char* remedy);
 /// Describes the launch of this host's part of `ranks` ranks. Throws Error unless --nodes hosts can have equal parts.
 LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks);
 /// launch() over several nodes. Node 0's launcher serves the job's store, which the other launchers join: every rank's

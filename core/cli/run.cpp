@@ -458,6 +458,7 @@ int start_ranks(const ScriptCommand& command, const RankCommand& work, ScriptRun
 }
 
 int run_rank(const RankCommand& ranks, const Job& job) {
+    if (job.rank == 0) show_output(0, Shown::plain);
     Sessions sessions;
     sessions.told = OwnPlace::of_environment();
     try {
@@ -535,10 +536,7 @@ int run_task(const ScriptCommand& command, const RankCommand& work, Job job, con
     }
     if (job.ranks > 1 || role.kind == TaskRole::rank) settle_task(job, task, read);
     await_name(job, task.late_name);
-    if (role.kind == TaskRole::rank) {
-        if (job.rank == 0) show_output(0, Shown::plain);
-        return run_rank(work, job);
-    }
+    if (role.kind == TaskRole::rank) return run_rank(work, job);
     return run_launcher(agent_of(command, role, job), work, own, signals);
 }
 
@@ -552,10 +550,7 @@ int run_on_ranks(const ScriptCommand& command, const RankCommand& work) {
     if (job.nonce.empty()) job.nonce = make_nonce();
     SignalTaker signals(job.ranks > 1 ? fmt::format("[rank {}] ", job.rank) : "");
     if (command.script_help) return show_options(command, job);
-    if (ours) {
-        if (job.rank == 0) show_output(0, Shown::plain);
-        return run_rank(work, job);
-    }
+    if (ours) return run_rank(work, job);
     const auto run_as_task = [&] { return run_task(command, work, job, *task, signals); };
     if (task) return job.rank == 0 ? with_exit_file(run_as_task) : run_as_task();
     return run_launcher(command, work, job, signals);

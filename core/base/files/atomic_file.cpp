@@ -91,4 +91,12 @@ void AtomicFile::name(bool durable) {
     sync_folder(parent.empty() ? "." : parent);
 }
 
+void write_private(const std::string& path, std::string_view text, Fault fault) {
+    AtomicFile file(path, ".part", 0600);
+    file.open(fault);
+    file.write(text);
+    file.close();
+    file.name();
+}
+
 }  // namespace orrery

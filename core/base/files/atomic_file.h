@@ -45,4 +45,7 @@ private:
     std::string buffer_;
 };
 
+/// Writes a whole file that only this user may read, mode 0600. `fault`: of the Error if it cannot be created.
+void write_private(const std::string& path, std::string_view text, Fault fault = Fault::failed);
+
 }  // namespace orrery

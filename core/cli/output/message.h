@@ -16,7 +16,7 @@ struct OutputMessage {
 
 enum class Received : uint8_t { message, nothing, end };
 
-/// Sends a message; `files`: copies of these descriptors are sent, too. Blocks while the reader is behind, unless
+/// Sends a message; `files`: copies of these descriptors are sent, too. Blocks while the socket is full, unless
 /// `droppable`. Returns false and sets errno if the message was not sent although its reader is there.
 bool send_message(int socket, const Json& text, std::array<int, 2> files = {-1, -1}, bool droppable = false);
 /// Receives a message without waiting.

@@ -11,6 +11,7 @@
 #include "base/env.h"
 #include "base/files/atomic_file.h"
 #include "base/text.h"
+#include "cli/launch.h"
 #include "cli/ranks.h"
 #include "cli/run_record/run_record.h"
 #include "cli/script_runner.h"
@@ -44,15 +45,6 @@ std::vector<std::string> run_of(const ScriptCommand& command) {
     if (command.wait_node_s) add("--wait-node", fmt::format("{}", *command.wait_node_s));
     if (command.drain_ends_job) run.push_back("--drain-ends-job");
     return run;
-}
-
-void check_spares(const ScriptCommand& command, int64_t nodes) {
-    if (command.spares == 0 || (nodes > 1 && command.restarts > 0)) return;
-    throw Error(
-        fmt::format("--spares {}: a spare replaces a lost node when the job is restarted, but this job has {}\n"
-                    "  {}, or leave --spares out",
-                    command.spares, nodes < 2 ? "one node" : "no --restarts",
-                    nodes < 2 ? "set submit.nodes to 2 or more" : "give --restarts"));
 }
 
 int64_t gpus_of(const SubmitSettings& submit, ScriptRunner& script) {
@@ -124,11 +116,7 @@ void refuse_second(ScriptRunner& script, const std::string& folder) {
 void write_token(const std::string& path) {
     std::error_code ignored;
     if (fs::exists(path, ignored)) return;
-    AtomicFile file(path, ".part", 0600);
-    file.open();
-    file.write(make_secret() + "\n");
-    file.close();
-    file.name();
+    write_private(path, make_secret() + "\n");
 }
 
 /// Locks the run's folder against other submits, and puts into it what the job needs.
@@ -182,7 +170,9 @@ int submit_command(const ScriptCommand& given, const SubmitCommand& asked) {
     const LoadedEngine engine = load_engine(asked.engine, config, {"", "--engine"});
     SubmitSettings submit = read_submit(config);
     place_ranks(submit, read_settings(config), config);
-    check_spares(given, submit.nodes);
+    ScriptCommand placed = given;
+    placed.nodes = submit.nodes;
+    check_spares(placed, placed.nodes < 2 ? "set submit.nodes to 2 or more" : "give --restarts");
     if (!asked.print) require_programs(engine);
     const bool sees = !engine.facts.has("remote");
     if (given.fresh && !sees)
@@ -190,8 +180,6 @@ int submit_command(const ScriptCommand& given, const SubmitCommand& asked) {
             fmt::format("--fresh is not supported by engine {}: the run's folder may not be on this host, and with the "
                         "flag each start of the job would begin from scratch\n  set another run.folder",
                         engine.name));
-    ScriptCommand placed = given;
-    placed.nodes = submit.nodes;
     const auto script = check_submission(placed, sees);
     for (const std::string& note : script->notes) std::fprintf(stderr, "note: %s\n", note.c_str());
     const EngineJob job = job_of(given, submit, *script, sees);

@@ -42,14 +42,6 @@ void remove_old(const std::string& path) {
                     path, info.st_uid, ::geteuid()));
 }
 
-void write(const std::string& path, const Json& text) {
-    AtomicFile file(path, ".part", 0600);
-    file.open(Fault::usage);
-    file.write(message_text(text));
-    file.close();
-    file.name();
-}
-
 /// Returns the object in a file that only this user can have written, for this job; nullopt if there is none.
 std::optional<Json> read(const FolderMeeting& meeting, int64_t task) {
     const RegularFile file(file_of(meeting, task));
@@ -103,12 +95,9 @@ void tell_place(const FolderMeeting& meeting, const MeetingPlace& place) {
     }
     Json texts = Json::array({""});
     for (const auto& [task, text] : asked) texts.push_back(text);
-    write(file_of(meeting, 0), {{"job", meeting.job},
-                                {"id", place.id},
-                                {"host", place.host},
-                                {"port", place.port},
-                                {"secret", place.secret},
-                                {"texts", texts}});
+    const Json answer = {{"job", meeting.job}, {"id", place.id},         {"host", place.host},
+                         {"port", place.port}, {"secret", place.secret}, {"texts", texts}};
+    write_private(file_of(meeting, 0), message_text(answer), Fault::usage);
     wait_until(meeting, [&] {
         AtomicFile(file_of(meeting, 0), ".look", 0600).open(Fault::usage);
         std::erase_if(asked, [&](const auto& one) { return !system_env()->exists(file_of(meeting, one.first)); });
@@ -127,7 +116,7 @@ MeetingPlace ask_place(const FolderMeeting& meeting) {
         const Json texts = found ? found->value("texts", Json()) : Json();
         const auto at = static_cast<size_t>(meeting.rank);
         if (!texts.is_array() || at >= texts.size() || texts[at] != text) {
-            write(own, {{"job", meeting.job}, {"text", text}});
+            write_private(own, message_text({{"job", meeting.job}, {"text", text}}), Fault::usage);
             return false;
         }
         place = {found->value("id", ""), found->value("host", ""), found->value("port", 0), found->value("secret", "")};
