@@ -61,7 +61,7 @@ SoftwareRun run_of(SoftwareDefaults software, const Plan& plan) {
         for (const Instruction& i : c.stream) {
             const bool in_fragment = i.fragment.micro >= 0;
             if (i.opcode == Opcode::all_gather && data[at(i.axis)]) run.zero = std::max(run.zero, in_fragment ? 3 : 1);
-            if (i.op != none && tp[at(i.axis)] && gathers_again(plan.program, plan.program.op(i.op)))
+            if (i.op != none && i.axis != none && tp[at(i.axis)] && gathers_again(plan.program, plan.program.op(i.op)))
                 run.gathers_again = true;
             if (i.opcode == Opcode::reduce_scatter && tp[at(i.axis)] && in_fragment) run.sequence = true;
         }
