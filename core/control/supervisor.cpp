@@ -73,9 +73,8 @@ Supervisor::Orders Supervisor::checked(int64_t node, Fitness found, const Messag
         known.state = Node::ready;
         known.failed_checks = 0;
         known.told_late = false;
-    } else if (found == Fitness::late &&
-               state_ == State::gathering) {  // a late check is repeated; in a running job it counts as failed
-        if (!std::exchange(known.told_late, true)) say("is looked at until its check ends");
+    } else if (found == Fitness::late) {
+        if (!std::exchange(known.told_late, true)) say("is checked for longer");
         orders.push_back({Order::Kind::check, node});
     } else if (++known.failed_checks < checks_to_quarantine) {
         say("failed its check and is looked at once more");

@@ -9,8 +9,7 @@
 
 namespace orrery {
 
-/// Result of a node's check. A late check says little about the node, which may be busy. It is repeated while the job
-/// waits, and counts as failed while the job runs.
+/// Result of a node's check. A late check says little about the node, which may be busy: it is continued.
 enum class Fitness : uint8_t {
     fit,
     unfit,

@@ -161,6 +161,10 @@ refused "kind of rendezvous that is not there" 'run.rendezvous|no rendezvous "tc
 refused "no secret where anybody can come" 'torchrun|192.0.2.1|set ORRERY_TOKEN' -- \
     env RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 MASTER_ADDR=192.0.2.1 MASTER_PORT=1 \
     "$orrery" run "$gpt" --config good.toml
+echo "mistake: no token"
+refused "rank without its place on its host" 'LOCAL_RANK' -- \
+    env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 "$orrery" run "$gpt" --config good.toml
+echo "mistake: LOCAL_RANK is missing"
 cat > vocab.lua <<'LUA'
 local o = require "orrery"
 local data = o.data.tokens { seq = 32, batch = 4 }

@@ -104,7 +104,7 @@ kill -0 $waiter 2> /dev/null || { cat stranger.0.log; fail "a refused token ende
 wait $waiter && fail "one of two ranks trained"
 grep -q "run.join_timeout_s.*1 of 2 ranks have not joined: 1; .*another token or job.* refused: .*from $address" \
     stranger.0.log || { cat stranger.0.log; fail "the refused token is not named to who waited"; }
-echo "a refused token: $(grep -m1 refused stranger.0.log | cut -c1-240)"
+echo "mistake: tokens that differ: $(grep -m1 refused stranger.0.log | cut -c1-240)"
 
 # A rank that dies before it joins: the launcher says so, and the others need no other's patience to end.
 cat > slow.lua <<'LUA'

@@ -95,7 +95,7 @@ says closed "transport gloo: rank |cannot connect to rank |10.77.3.|no answer wi
 says closed "open the ports 29501-29519 (run.ports) between both hosts|"
 both 1 alone --set run.transport=gloo "${bound[@]}" "${ports[@]}" --restarts 1
 says alone "cannot reach the rendezvous at 10.77.3.1:295|is rank 0 or the launcher running there, and the port open?|"
-echo "all ports closed but one: both hosts say which must be open"
+echo "mistake: ports closed but one"
 
 firewall 29500-29569
 both 2 small --set run.transport=gloo "${four[@]}" --set run.ports=29501-29506

@@ -12,6 +12,7 @@ small bash -c 'run_tiny ucx 3 --set run.transport=ucx' > ucx.log 2>&1 && fail "i
 grep -q "cannot create a UCX worker.*/dev/shm has .* KiB free.*--shm-size.*transports = \"tcp\"" ucx.log ||
     { tail -3 ucx.log; fail "/dev/shm is not named"; }
 grep -m1 "/dev/shm has" ucx.log | cut -c1-200
+echo "mistake: no space in /dev/shm"
 small bash -c 'run_tiny tcp 3 --set run.transport=ucx --set transport.ucx.transports=tcp' > tcp.log 2>&1 ||
     { tail -5 tcp.log; fail "tcp needs no /dev/shm"; }
 echo "1 passed, 0 failed"

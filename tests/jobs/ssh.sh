@@ -190,12 +190,15 @@ says() {
 }
 printf 'desk1 slots=1\ndesk2 solts=1\n' > typo.txt
 says 'typo.txt:2: "solts=1" after desk2, expected slots=N|write desk2 slots=4' --set submit.ssh.hostfile=typo.txt
+echo "mistake: a hostfile with a typo"
 printf 'desk1\n' > few.txt
 says "few.txt: names 1 host, but the job needs 2" --set submit.ssh.hostfile=few.txt
 printf 'desk1\nlocked\nstranger\n' > odd.txt
 says "odd.txt:2: locked: ssh cannot connect|Permission denied|ssh-copy-id locked" --set submit.ssh.hostfile=odd.txt
+echo "mistake: a host that asks for a password"
 printf 'desk1\nstranger\n' > unknown.txt
 says "unknown.txt:2: stranger: ssh cannot connect|verification failed|by hand" --set submit.ssh.hostfile=unknown.txt
+echo "mistake: a host that is unknown to ssh"
 says "there is no program no-ssh|install it" --set submit.ssh.program=no-ssh
 says "submit.time: ssh starts processes and does not limit" --set submit.time=1:00:00
 says "submit.ssh.hostfile is missing|PBS_NODEFILE" --set submit.ssh.hostfile=
@@ -208,15 +211,17 @@ unlike() { on_2 mount --bind "$(realpath "$2")" "$(realpath "$1")" || fail "host
 like() { on_2 umount "$(realpath "$1")" || fail "host 2 has another $1"; }
 unlike code empty
 says "desk2: orrery: script code/gpt.lua not found"
+echo "mistake: a script that the second host lacks"
 like code
 unlike data empty
 says "desk2: orrery: code/gpt.lua:|data file data/text.txt not found"
+echo "mistake: a data file that the second host lacks"
 like data
 mkdir shared
 unlike shared empty
 refused "desk2: $work/shared/bad is not shared|choose a run.folder" submit shared/bad 10
 like shared
-echo "refused: $work/shared/bad is not shared"
+echo "mistake: a shared folder that is not shared"
 cat > other <<SH
 #!/bin/sh
 [ "\$1" = --version ] && exec cat $work/version
@@ -226,8 +231,10 @@ chmod +x other
 unlike "$orrery" other
 $orrery --version | sed 's/^orrery [0-9a-f]*, /orrery 00000000, /' > version
 says "desk2 has another plugin ABI or protocol than desk1|orrery 00000000, |install the same package"
+echo "mistake: another plugin ABI on the second host"
 $orrery --version | sed 's/^rendezvous protocol .*/rendezvous protocol 0/' > version
 says "desk2 has another plugin ABI or protocol than desk1|protocol 0"
+echo "mistake: another protocol on the second host"
 $orrery --version | sed 's/^\(  device.cpu *\)[0-9a-f]*/\10000000000000000000000000000000000000000/' > version
 submit built 10 > built.log 2>&1
 grep -q "note: desk2 has other builds than desk1, and may compute different bits: device/cpu" built.log ||

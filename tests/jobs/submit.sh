@@ -96,7 +96,7 @@ echo "scancel $*" >> calls.txt
 SH
 cat > slurm/sinfo <<'SH'
 #!/bin/bash
-printf 'batch|batch*|1-00:00:00\nshort|short|30:00\nlong|long|infinite\n'
+printf "batch|batch${sinfo_default-*}|1-00:00:00\n"; printf 'short|short|30:00\nlong|long|infinite\n'
 [[ $* != *--all* ]] || echo 'hidden|hidden|40:00'
 SH
 chmod +x slurm/*
@@ -138,6 +138,7 @@ grep -q "^77 RUNNING$" state.txt || { cat state.txt; fail "the state lacks what 
 exits 0 log $orrery logs runs/job --rank 0
 grep -q "resumed from step 12" log.txt || { cat log.txt; fail "the log of rank 0"; }
 refused "job.toml:3:10|runs/job already has job 77 of slurm|orrery stop" submit --engine slurm
+echo "mistake: two submits into one folder"
 exits 0 stop $orrery stop runs/job
 over() { ! kill -0 "$(cat job.pid)" 2> /dev/null; }
 wait_for over || { cat job.log; fail "the job does not stop"; }
@@ -195,10 +196,14 @@ rm -f sbatch.txt
 refused '--engine: no engine "slrum"|did you mean "slurm"' submit --engine slrum
 refused 'submit.slurm.partition=btch: Slurm has no partition "btch"|one of: batch, short, long, hidden' \
     submit --engine slurm --set submit.slurm.partition=btch
+echo "mistake: a wrong partition"
+sinfo_default='' refused 'no partition is set, and Slurm has no default one|one of: batch, short' submit --engine slurm
+echo "mistake: no partition"
 refused 'submit.time is 3600 s, but partition hidden ends jobs after 40:00' \
     submit --engine slurm --set submit.slurm.partition=short,hidden,nowhere --set submit.time=1:00:00
 refused 'submit.time is 3600 s, but partition short ends jobs after 30:00, 1800 s|lower submit.time' \
     submit --engine slurm --set submit.slurm.partition=short --set submit.time=1:00:00
+echo "mistake: a time beyond its partition's limit"
 refused 'unknown key "partiton" in [submit.slurm]|did you mean "partition"' \
     submit --engine slurm --set submit.slurm.partiton=batch
 refused 'no engine "slrum"|slurm' submit --engine slurm --set submit.slrum.partition=batch
@@ -217,9 +222,10 @@ refused 'data file nowhere.txt|set data.path' submit --engine slurm --set data.p
 refused 'alone has no job.json|name the folder of a submitted run' $orrery status alone
 refused 'typo has no job.json|name the folder of a submitted run' $orrery logs typo -f
 refused "engine slurm does not show the output of rank 3|name the run's folder" $orrery logs --engine slurm 77 --rank 3
-mv slurm/sbatch slurm/hidden
-command -v sbatch > /dev/null ||
-    refused '--engine slurm: the program sbatch is not in PATH|--print' submit --engine slurm
+mkdir none && ln -s "$(command -v sh)" none
+refused '--engine slurm: the program sbatch is not in PATH|--print' \
+    env PATH="$work/none" "$orrery" submit "$source_root/scripts/gpt.lua" --config job.toml --engine slurm
+echo "mistake: sbatch is not installed"
 printf '#!/bin/sh\necho "sbatch: error: Unable to contact slurm controller" >&2\nexit 1\n' > slurm/sbatch
 chmod +x slurm/sbatch
 exits 1 down submit --engine slurm

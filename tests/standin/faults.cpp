@@ -1,5 +1,6 @@
 // What device/cuda says when a kernel goes wrong: each test breaks a GPU of its own for good.
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <vector>
 
 #include "gpu/gpu.h"
@@ -68,6 +69,13 @@ TEST_CASE("stand-in: GPUs that are not there, and speeds that cannot be measured
     CHECK_THROWS_WITH(gpu::device({{"device", {int64_t{8}}}}), Contains("the driver shows 8 GPUs, from 0 on"));
     CHECK_THROWS_WITH(gpu::device({{"local_rank", {int64_t{8}}}}),
                       Contains("rank 8 of the 9 on this host sees 8 GPUs"));
+    ::setenv("SLURM_GPUS_ON_NODE", "2", 1);
+    CHECK_THROWS_WITH(gpu::device(), Contains("SLURM_GPUS_ON_NODE=2, but 8 GPUs of this host are visible"));
+    CHECK_NOTHROW(gpu::device({{"device", {int64_t{0}}}}));
+    ::setenv("CUDA_VISIBLE_DEVICES", "4,5", 1);
+    CHECK_NOTHROW(gpu::device());
+    ::unsetenv("CUDA_VISIBLE_DEVICES");
+    ::unsetenv("SLURM_GPUS_ON_NODE");
     const DeviceLimits limits = gpu::device()->limits();
     CHECK(limits.matrix_flops_f32 == 0);
     CHECK(limits.copy_bytes_per_s == 0);

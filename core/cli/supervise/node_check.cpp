@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <future>
 #include <string_view>
+#include <thread>
 
 #include "base/process.h"
 #include "base/text.h"
@@ -13,6 +15,7 @@ namespace orrery {
 namespace {
 
 constexpr double most_s = 5;
+constexpr std::chrono::minutes killed_after{2};
 
 /// The last message of a program as one line, `no device "cpu"; found in plugins/: cuda`; otherwise its last line.
 std::string last_words(const std::string& text) {
@@ -38,15 +41,24 @@ bool for_preflight(const std::string& set) {
 }  // namespace
 
 NodeCheck check_by_run(std::vector<std::string> arguments, double seconds) {
-    static pid_t held = 0;  // process that did not end; static, as the whole process has it as a child
+    // Static, as the whole process has them as children.
+    static pid_t held = 0;  // a process that did not end
+    static std::future<ChildEnd> running;
     const auto limit = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
     if (held > 0 && !ends_within(held, limit))
         return {Fitness::late,
                 fmt::format("its previous check, process {}, is still running: a disk may be hanging", held)};
-    arguments.insert(arguments.begin(), "/proc/self/exe");
-    const ChildEnd end = run_child(arguments, limit);
+    if (!running.valid()) {
+        arguments.insert(arguments.begin(), "/proc/self/exe");
+        std::packaged_task<ChildEnd()> check([arguments] { return run_child(arguments, killed_after); });
+        running = check.get_future();
+        std::thread(std::move(check)).detach();  // at the end of this process the check is killed
+    }
+    if (running.wait_for(limit) != std::future_status::ready)
+        return {Fitness::late, fmt::format("its check has not ended after {:g} s", seconds)};
+    const ChildEnd end = running.get();
     held = end.held;
-    if (end.late) return {Fitness::late, fmt::format("its check timed out after {:g} s", seconds)};
+    if (end.late) return {Fitness::late, "its check " + end.why_not()};
     if (!end.problem.empty()) return {Fitness::unfit, "its check cannot be started: " + end.problem};
     if (end.code == 0 && end.signal == 0) return {};
     const bool error = end.errors.starts_with("orrery: ") || end.errors.find("\norrery: ") != std::string::npos;

@@ -108,7 +108,9 @@ private:
             const int fitness = std::clamp(more.value("fitness", 0), 0, static_cast<int>(Fitness::wrong));
             const Fitness found = static_cast<Fitness>(fitness);
             checking_.erase(node);
-            log_.tell(supervisor_.generation(), "check", {{"node", node}, {"problem", why}});
+            if (found != Fitness::late) late_.erase(node);
+            if (found != Fitness::late || late_.insert(node).second)
+                log_.tell(supervisor_.generation(), "check", {{"node", node}, {"problem", why}});
             take(supervisor_.checked(node, found, why, now_s()));
         } else if (event == "signal" && more.is_number_integer()) {
             drain(node, more.get<int>());
@@ -318,7 +320,7 @@ private:
     Supervisor supervisor_;
     Goodput goodput_;
     int64_t told_restarts_ = 0, started_in_ = 0;
-    std::set<int64_t> checking_;
+    std::set<int64_t> checking_, late_;
     std::map<int64_t, std::string> selves_;  ///< identity of each node's launcher
     std::set<std::string> drains_;           ///< launchers that were asked to stop, by identity
     bool told_began_ = false, restarted_ = false, stopped_ = false, finished_ = false;
