@@ -411,6 +411,46 @@ def check_by_hand():
             job.complete(expected)
         row(f"{name}, a pod for each of 2 ranks: {', '.join(variables)}: bit for bit")
 
+    def indexed(documents):
+        container = container_of(documents)
+        variables = {"ORRERY_NODES": "2", "MASTER_ADDR": address, "ORRERY_TOKEN_FILE": "/etc/orrery/token"}
+        container["env"] = [{"name": key, "value": value} for key, value in variables.items()]
+        documents[0]["metadata"]["name"] = "by-hand"
+
+    with Played("indexed", *short, edit=indexed, late_s=1.5) as job:
+        job.complete(expected)
+    row("an Indexed Job, a pod for each of 2 ranks: ORRERY_NODES, MASTER_ADDR, ORRERY_TOKEN_FILE: bit for bit")
+
+    def of_one(documents):
+        container = container_of(documents)
+        variables = {"MASTER_ADDR": "localhost", "MASTER_PORT": "23456", "WORLD_SIZE": "1", "RANK": "0"}
+        container["env"] = [{"name": key, "value": value} for key, value in variables.items()]
+        container["command"][:0] = ["env", "-u", "JOB_COMPLETION_INDEX"]
+
+    with Played("of-one", *short, nodes=1, edit=of_one) as job:
+        job.complete(expected)
+        text = job.jobset.ended[0][2].text()
+        if "they start on this host" not in text:
+            fail(text)
+    row("a PyTorchJob's pod of one, 2 ranks: both start in it, with a note: bit for bit")
+
+
+def check_limits():
+    """What a pod may use: what the run says of it, or that it trains in spite of it."""
+    short = ("--set", "train.steps=40")
+    probe = "id -u; touch /probe || echo read-only; echo HOME=${HOME:-none}; orrery check " + script
+    probe += " --config limits.toml | grep -A1 this.host:"
+    limits = '[submit.kubernetes.resources]\ncpu = "0.5"\nmemory = "4Gi"\n'
+    more = f"before = [{toml(probe)}]\n"
+    with Played("limits", *short, nodes=1, submit={"uid": 7001}, more=more, tail=limits) as job:
+        job.complete(alone(2, *short))
+        text = job.jobset.ended[0][2].text()
+        for word in ("7001", "read-only", "HOME=none", "allows 0.5 of", "4.0 GiB of"):
+            if word not in text:
+                fail(f'limits: the pod does not say "{word}":\n{text}')
+    said_first = next(line for line in text.splitlines() if "allows 0.5 of" in line)
+    row(f"half a processor and 4 GiB of memory (control groups), user 7001, a read-only root, no HOME: {said_first[:300]}")
+
 
 def without_token(documents):
     env = container_of(documents)["env"]
@@ -474,6 +514,7 @@ def main():
     check_texts(rounds)
     expected2 = alone(2)
     check_ranks(expected2, "jobset")
+    check_limits()
     check_suspend(expected2)
     expected4 = undisturbed()
     for kind in ("jobset", "trainjob"):
