@@ -448,8 +448,8 @@ def check_limits():
         for word in ("7001", "read-only", "HOME=none", "allows 0.5 of", "4.0 GiB of"):
             if word not in text:
                 fail(f'limits: the pod does not say "{word}":\n{text}')
-    said_first = next(line for line in text.splitlines() if "allows 0.5 of" in line)
-    row(f"half a processor and 4 GiB of memory (control groups), user 7001, a read-only root, no HOME: {said_first[:300]}")
+    first = next(line for line in text.splitlines() if "allows 0.5 of" in line)
+    row(f"half a processor, 4 GiB of memory (control groups), user 7001, read-only root, no HOME: {first[:300]}")
 
 
 def without_token(documents):
