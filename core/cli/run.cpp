@@ -432,6 +432,7 @@ int restart_ranks(const ScriptCommand& command, const RankCommand& work, ScriptR
     options.node = command.node_rank;
     options.check = [&] { return check_node(command, checked.folder()); };
     options.claim = claim;
+    options.over = [&] { return work.over && work.over(checked); };
     options.disk_timeout_s = checked.settings.disk_timeout_s;
     options.folder = [&] { return checked.data ? checked.folder() : ""; };
     if (work.mint) options.mint = [&](int64_t after) { return work.mint(checked, after); };

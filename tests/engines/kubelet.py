@@ -105,7 +105,7 @@ class Pod:
             os.makedirs(f"{self.folder}/{part}")
         self.log = f"{self.folder}/log"
         self.container = spec["containers"][0]
-        self.limits = Limits(f"{cluster.tag}-{self.number}", self.container.get("resources", {}).get("limits", {}))
+        self.limits = self.limited(self.container.get("resources", {}).get("limits", {}))
         self.net = f"{cluster.tag}-{self.number}"
         self.mounts()
         open(f"{self.folder}/resolv.conf", "w").close()
@@ -113,6 +113,9 @@ class Pod:
         self.variables, self.fields = variables, fields
         self.started_at = time.monotonic()
         self.start()
+
+    def limited(self, limits):
+        return Limits(f"{self.cluster.tag}-{self.number}", limits)
 
     def mounts(self):
         cluster, spec = self.cluster, self.spec
@@ -139,6 +142,7 @@ class Pod:
                 os.mkdir(folder)
                 os.chmod(folder, 0o1777)
                 lines.append(("bind", folder, mount["mountPath"], ""))
+        self.lines = lines
         open(f"{self.folder}/mounts", "w").write("".join("\t".join(line) + "\n" for line in lines))
 
     def secret(self, volume, group):
@@ -189,17 +193,28 @@ class Pod:
         run("ip", "-n", hub, "link", "set", f"v{self.number}", "master", "pods", "up")
         run("ip", "-n", self.net, "addr", "add", f"{self.address}/16", "dev", "eth0")
         run("ip", "-n", self.net, "link", "set", "eth0", "up")
+        variables = {"PATH": f"{self.cluster.image}/build:/usr/bin:/bin"} | self.variables
+        for one in self.container["env"]:
+            field = one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+            variables[one["name"]] = self.fields[field] if field else expanded(one["value"], variables)
+        words = [expanded(word, variables) for word in self.container["command"]]
+        command, environment = self.command(variables, words)
+        self.process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=open(self.log, "w"),
+            stderr=subprocess.STDOUT,
+            preexec_fn=self.limits.enter,
+        )
+
+    def command(self, variables, words):
         pod, own = self.spec["securityContext"], self.container["securityContext"]
         privileges = f"--reuid={pod['runAsUser']} --regid={pod['runAsGroup']} --groups={pod['fsGroup']}"
         if not own["allowPrivilegeEscalation"]:
             privileges += " --no-new-privs"
         if own["capabilities"]["drop"] == ["ALL"]:
             privileges += " --inh-caps=-all --bounding-set=-all"
-        variables = {"PATH": f"{self.cluster.image}/build:/usr/bin:/bin"} | self.variables
-        for one in self.container["env"]:
-            field = one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-            variables[one["name"]] = self.fields[field] if field else expanded(one["value"], variables)
-        words = [expanded(word, variables) for word in self.container["command"]]
         environment = {
             "PATH": os.environ["PATH"],
             "HOST_NAME": self.host_name,
@@ -224,15 +239,7 @@ class Pod:
             SETUP,
             "setup",
         ]
-        command += [f"{name}={value}" for name, value in variables.items()] + words
-        self.process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=open(self.log, "w"),
-            stderr=subprocess.STDOUT,
-            preexec_fn=self.limits.enter,
-        )
+        return command + [f"{name}={value}" for name, value in variables.items()] + words, environment
 
     def first_process(self):
         """Of this host's numbers, that of process 1 of the pod."""
@@ -269,6 +276,72 @@ class Pod:
         self.process.wait()
         subprocess.run(["ip", "netns", "del", self.net], check=False)
         self.limits.remove()
+
+
+class Podman:
+    """An image of a base system, in a store of its own, and its containers."""
+
+    def __init__(self, folder, base):
+        self.folder = f"{folder}/podman"
+        os.makedirs(self.folder)
+        self.settings = f"{self.folder}/containers.conf"
+        open(self.settings, "w").write("[containers]\ndefault_ulimits = []\n")
+        self.image = "localhost/base"
+        self.words = ["podman", "--root", f"{self.folder}/store", "--runroot", f"{self.folder}/run"]
+        # vfs: nothing is mounted that would outlive a test.
+        self.words += ["--storage-driver", "vfs", "--runtime", "runc", "--cgroup-manager=cgroupfs"]
+        self.call("import", base, self.image)
+        self.call("run", "--rm", "--ulimit", "host", "--network", "none", self.image, "true")
+
+    def environment(self):
+        return os.environ | {"CONTAINERS_CONF": self.settings}
+
+    def call(self, *words):
+        """Throws CalledProcessError with the output."""
+        subprocess.run([*self.words, *words], env=self.environment(), check=True, capture_output=True, text=True)
+
+
+class Container(Pod):
+    """A pod that is a container of podman."""
+
+    podman = None
+
+    def limited(self, limits):
+        self.flags = [f"--cpus={limits['cpu']}"] if "cpu" in limits else []
+        if "memory" in limits:
+            self.flags.append(f"--memory={int(mebibytes(limits['memory']) * 2**20)}")
+        return Limits("", {})
+
+    def command(self, variables, words):
+        pod, own = self.spec["securityContext"], self.container["securityContext"]
+        command = [*self.podman.words, "run", "--rm", "--ulimit", "host", "--no-hosts", *self.flags]
+        command += ["--network", f"ns:/run/netns/{self.net}", "--hostname", self.host_name]
+        command += ["--pidfile", f"{self.folder}/pid", "--workdir", self.container["workingDir"]]
+        command += ["--user", f"{pod['runAsUser']}:{pod['runAsGroup']}", "--group-add", str(pod["fsGroup"])]
+        command += [f"--cap-drop={name}" for name in own["capabilities"]["drop"]]
+        if not own["allowPrivilegeEscalation"]:
+            command.append("--security-opt=no-new-privileges")
+        if own["readOnlyRootFilesystem"]:
+            command += ["--read-only", "--read-only-tmpfs=false"]
+        image = self.cluster.image
+        for path, to in ((image, image), (f"{self.folder}/hosts", "/etc/hosts")):
+            command += ["-v", f"{path}:{to}:ro"]
+        command += ["-v", f"{self.folder}/resolv.conf:/etc/resolv.conf:ro"]
+        for kind, path, to, options in self.lines:
+            if kind == "memory":
+                size = options.replace(",size=", ",tmpfs-size=")
+                command += ["--mount", f"type=tmpfs,destination={to},tmpfs-mode=1777{size}"]
+            else:
+                command += ["-v", f"{path}:{to}" + (f":{options}" if options else "")]
+        for name, value in variables.items():
+            command += ["--env", f"{name}={value}"]
+        return command + ["--entrypoint", "[]", self.podman.image, *words], self.podman.environment()
+
+    def first_process(self):
+        try:
+            return int(open(f"{self.folder}/pid").read())
+        except (FileNotFoundError, ValueError):
+            return None
 
 
 class Cluster:
@@ -310,6 +383,7 @@ class JobSet:
         jobset = jobset_of(documents)
         (replicated,) = jobset["spec"]["replicatedJobs"]
         assert replicated["replicas"] == 1
+        self.pod = Container if Container.podman else Pod
         self.cluster, self.name, self.job = cluster, jobset["metadata"]["name"], replicated["template"]["spec"]
         self.prefix, self.uid = f"{self.name}-{replicated['name']}-0", str(uuid.uuid4())
         self.pods, self.done, self.ended, self.disrupted = {}, set(), [], set()
@@ -324,7 +398,7 @@ class JobSet:
             "metadata.namespace": self.cluster.name_space,
             "metadata.labels['batch.kubernetes.io/controller-uid']": self.uid,
         }
-        self.pods[index] = Pod(
+        self.pods[index] = self.pod(
             self.cluster, self.job["template"]["spec"], f"{self.prefix}-{index}", self.name, index, variables, fields
         )
 

@@ -6,7 +6,7 @@ import json, os, random, re, subprocess, sys, time
 import kubernetes_validate, yaml
 from kubeflow_trainer_api import models
 
-from kubelet import Cluster, JobSet, expanded
+from kubelet import Cluster, Container, JobSet, Podman, expanded
 
 orrery, source, folder = sys.argv[1:4]
 claim = f"{folder}/claim"
@@ -19,6 +19,7 @@ def fail(text):
 
 
 def row(text):
+    text = f"podman: {text}" if Container.podman else text
     print(text, flush=True)
     table.append(text)
 
@@ -210,6 +211,8 @@ def check_texts(rounds):
             f"{toml(key)} = {toml(value)}\n" for key, value in selector.items()
         )
         path = text()
+        if os.path.exists(f"{claim}/{path}"):  # a folder is no data file, which submit says
+            path += "?"
         documents = printed("--set", f"data.path={toml(path)}", config=configuration(2, 2, submit, lists) + tables)
         first = documents[0]
         spec = first["spec"].get("template", first)["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
@@ -320,7 +323,8 @@ class Played:
 def check_ranks(expected, kind):
     """A pod for each rank: a preemption of one pod, then of the pod of node 0, which gets another address."""
     limits = '[submit.kubernetes.resources]\ncpu = 1\nmemory = "4Gi"\n'
-    with Played(f"{kind}-ranks", submit={"kind": kind, "shared_memory": "64Mi"}, tail=limits, late_s=1.5) as job:
+    name = f"{kind}-ranks{'-podman' * bool(Container.podman)}"
+    with Played(name, submit={"kind": kind, "shared_memory": "64Mi"}, tail=limits, late_s=1.5) as job:
         for index, count in ((1, 60), (0, 200)):
             job.trained(count)
             before = {i: pod.number for i, pod in job.jobset.pods.items()}
@@ -349,9 +353,8 @@ def undisturbed():
 
 def check_agents(expected, kind):
     """A pod for each node: a preemption, and the loss of node 0: its pod comes back at another address."""
-    with Played(
-        f"{kind}-agents", *AGENTS, ranks=4, submit={"kind": kind}, late_s=1.5
-    ) as job:
+    name = f"{kind}-agents{'-podman' * bool(Container.podman)}"
+    with Played(name, *AGENTS, ranks=4, submit={"kind": kind}, late_s=1.5) as job:
         addresses = []
         for index, count, how in ((1, 60, "evict"), (0, 200, "lose")):
             job.trained(count)
@@ -367,6 +370,20 @@ def check_agents(expected, kind):
             f"back at another address: exit codes {' '.join(str(code) for _, code in job.jobset.codes())}; "
             f"none counted; {len(expected)} losses bit for bit"
         )
+
+
+def check_podman(expected2, expected4):
+    """The same where each pod is a container of podman, from a base system that kubernetes.sh makes."""
+    base = os.environ.get("ORRERY_PODS_BASE")
+    if not base:
+        return row("skipped: pods that are containers: podman, runc or mmdebstrap is not installed")
+    try:
+        Container.podman = Podman(folder, base)
+    except subprocess.CalledProcessError as error:
+        return row(f"skipped: pods that are containers: podman cannot run one here: {error.stderr.strip()[-300:]}")
+    check_ranks(expected2, "jobset")
+    check_agents(expected4, "trainjob")
+    Container.podman = None
 
 
 def check_suspend(expected):
@@ -410,6 +427,46 @@ def check_by_hand():
         with Played(f"by-hand{number}", *short, edit=edit) as job:
             job.complete(expected)
         row(f"{name}, a pod for each of 2 ranks: {', '.join(variables)}: bit for bit")
+
+    def indexed(documents):
+        container = container_of(documents)
+        variables = {"ORRERY_NODES": "2", "MASTER_ADDR": address, "ORRERY_TOKEN_FILE": "/etc/orrery/token"}
+        container["env"] = [{"name": key, "value": value} for key, value in variables.items()]
+        documents[0]["metadata"]["name"] = "by-hand"
+
+    with Played("indexed", *short, edit=indexed, late_s=1.5) as job:
+        job.complete(expected)
+    row("an Indexed Job, a pod for each of 2 ranks: ORRERY_NODES, MASTER_ADDR, ORRERY_TOKEN_FILE: bit for bit")
+
+    def of_one(documents):
+        container = container_of(documents)
+        variables = {"MASTER_ADDR": "localhost", "MASTER_PORT": "23456", "WORLD_SIZE": "1", "RANK": "0"}
+        container["env"] = [{"name": key, "value": value} for key, value in variables.items()]
+        container["command"][:0] = ["env", "-u", "JOB_COMPLETION_INDEX"]
+
+    with Played("of-one", *short, nodes=1, edit=of_one) as job:
+        job.complete(expected)
+        text = job.jobset.ended[0][2].text()
+        if "they start on this host" not in text:
+            fail(text)
+    row("a PyTorchJob's pod of one, 2 ranks: both start in it, with a note: bit for bit")
+
+
+def check_limits():
+    """What a pod may use: what the run says of it, or that it trains in spite of it."""
+    short = ("--set", "train.steps=40")
+    probe = "id -u; touch /probe || echo read-only; echo HOME=${HOME:-none}; orrery check " + script
+    probe += " --config limits.toml | grep -A1 this.host:"
+    limits = '[submit.kubernetes.resources]\ncpu = "0.5"\nmemory = "4Gi"\n'
+    more = f"before = [{toml(probe)}]\n"
+    with Played("limits", *short, nodes=1, submit={"uid": 7001}, more=more, tail=limits) as job:
+        job.complete(alone(2, *short))
+        text = job.jobset.ended[0][2].text()
+        for word in ("7001", "read-only", "HOME=none", "allows 0.5 of", "4.0 GiB of"):
+            if word not in text:
+                fail(f'limits: the pod does not say "{word}":\n{text}')
+    first = next(line for line in text.splitlines() if "allows 0.5 of" in line)
+    row(f"half a processor, 4 GiB of memory (control groups), user 7001, read-only root, no HOME: {first[:300]}")
 
 
 def without_token(documents):
@@ -474,12 +531,14 @@ def main():
     check_texts(rounds)
     expected2 = alone(2)
     check_ranks(expected2, "jobset")
+    check_limits()
     check_suspend(expected2)
     expected4 = undisturbed()
     for kind in ("jobset", "trainjob"):
         check_agents(expected4, kind)
     check_ranks(expected2, "trainjob")
     check_by_hand()
+    check_podman(expected2, expected4)
     check_mistakes()
     print(f"{time.monotonic() - begin:.0f} s")
     if os.environ.get("ORRERY_LONG"):

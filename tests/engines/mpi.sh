@@ -51,8 +51,9 @@ for ranks in 2 4; do losses plain-$ranks > plain-$ranks.txt; done
 ends_like() {
     losses "$1-$2" | cmp - "plain-$3.txt" || { tail -20 "$1-$2.log"; fail "$1, $2: other losses"; }
     ! ls -A "$1-$2" | grep meeting || fail "$1, $2: a file of the meeting is left"
-    echo "$1, $2: the losses of $3 ranks without mpirun"
+    row "$1, $2: the losses of $3 ranks without mpirun"
 }
+row() { echo "$1" | tee -a rows.txt; }
 found=0
 for kind in openmpi mpich; do
     command -v mpirun.$kind > /dev/null || { echo "skipped: mpirun of $kind"; continue; }
@@ -73,7 +74,7 @@ for kind in openmpi mpich; do
         grep -q "did not write its address within 3 s" $kind-apart.log &&
         grep -q "or set MASTER_ADDR and ORRERY_TOKEN for all of them, as mpirun" $kind-apart.log ||
         { cat $kind-apart.log; fail "$kind: no word on the folder"; }
-    echo "$kind, a folder that is not shared: each host says so"
+    row "$kind, a folder that is not shared: each host says so"
     # One task starts both ranks.
     started $kind 1 $(tiny $kind-alone 2) > $kind-alone.log 2>&1 ||
         { tail -20 $kind-alone.log; fail "$kind: one task"; }
@@ -82,4 +83,5 @@ for kind in openmpi mpich; do
     ends_like $kind alone 2
 done
 [ $found -gt 0 ] || exit 77
+[ -z "${ORRERY_LONG:-}" ] || cp rows.txt "$ORRERY_LONG"
 echo "1 passed, 0 failed"

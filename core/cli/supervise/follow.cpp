@@ -75,6 +75,7 @@ private:
                 why = error.what();
             }
             stopped(tick);
+            if (!code_ && options_.over && options_.over()) code_ = 0;
         }
         if (code_) return;
         std::fprintf(stderr, "orrery: node 0 is missing: its launcher did not answer for %g s%s: %s\n", until() - began,

@@ -22,6 +22,8 @@ struct Supervision {
     /// Reserves and returns a generation (number of a start) greater than `after`.
     std::function<int64_t(int64_t after)> mint = {};
     std::function<NodeCheck()> check = {};
+    /// Whether the job has ended meanwhile, so that a node that looks for node 0 has nothing left to do; it says so.
+    std::function<bool()> over = {};
 };
 
 /// Starts a job's ranks and restarts them when the job fails: all ranks are ended, reaped and started again as a new
