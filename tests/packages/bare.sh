@@ -122,7 +122,8 @@ inside deb orrery plugins > "$work/plugins.deb"
 loads_all "$work/plugins.deb"
 [ "$(files | wc -l)" -gt "$(($(wc -l < "$work/files.before") + 100))" ] || fail "the list of files shows no package"
 inside deb sh -c 'cd /usr/share && test -s man/man1/orrery.1 && test -s bash-completion/completions/orrery &&
-    test -s orrery/manual/jobs.md && test -s orrery/configs/laptop.toml && test -s orrery/scripts/gpt.lua'
+    test -s orrery/manual/jobs.md && test -s orrery/configs/laptop.toml && test -s orrery/scripts/gpt.lua' ||
+    fail "completion, manual or examples are missing"
 cp "$work/first.sh" "$work/deb/srv/"
 first deb inside deb sh /srv/first.sh
 [ -z "$(inside deb dpkg -V orrery orrery-dev)" ] || fail "dpkg -V orrery orrery-dev"
