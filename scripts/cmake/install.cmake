@@ -62,5 +62,7 @@ foreach(library IN ITEMS ${orrery_cublasLt_library} ${orrery_nccl_library})  # o
   get_filename_component(folder ${library} DIRECTORY)
   list(APPEND CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${folder})
 endforeach()
+set(CPACK_DEBIAN_ORRERY_PACKAGE_SUGGESTS "bash-completion, openssh-client")
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "orrery (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS "g++, cmake")
 include(CPack)

@@ -2,7 +2,8 @@
 # Packages in bare systems, made by mmdebstrap, without a compiler and without a network: the .deb, an image of it, the
 # wheel. In each `orrery init`, and the commands of its README word for word; the code is that of the build; the .deb is
 # removed without a trace; no file of the wheel wants a newer glibc than its tag says.
-# usage: bare.sh SOURCE BUILD
+# usage: bare.sh SOURCE BUILD; the packages are those of the folder ORRERY_PACKAGES, which scripts/package made of
+# BUILD, or made here.
 set -euo pipefail
 source=$1 build=$2 skips=0
 work=$build/tests/packages
@@ -26,9 +27,9 @@ row() { printf '%-8s %-34s %12s\n' "$@" | tee -a "$work/rows" >&3; }
 
 # The system that others are copies of: essential packages and apt.
 [ -s "$work/base.tar" ] || {
-    mmdebstrap --mode=root --variant=minbase bookworm "$work/base.new" \
+    mmdebstrap --mode=root --variant=minbase bookworm "$work/new.tar" \
         $(find /etc/apt -name '*.list' -o -name '*.sources') || fail "mmdebstrap"
-    mv "$work/base.new" "$work/base.tar"
+    mv "$work/new.tar" "$work/base.tar"
 }
 # system NAME PACKAGE...: the folder $work/NAME has such a system with these packages, whose files are in archives/.
 system() {
@@ -95,8 +96,9 @@ loads_all() {  # CUDA's may lack its libraries
 }
 
 # ---- .deb
-cpack --config "$build/CPackConfig.cmake" -G DEB -B "$work/debs"
-deb=$(echo "$work"/debs/orrery_*_amd64.deb)
+packages=${ORRERY_PACKAGES:-$work/debs}
+[ -n "${ORRERY_PACKAGES:-}" ] || cpack --config "$build/CPackConfig.cmake" -G DEB -B "$packages"
+deb=$(echo "$packages"/orrery_*_amd64.deb) dev=$(echo "$packages"/orrery-dev_*_amd64.deb)
 [ -z "$(dpkg-deb -c "$deb" | awk '$NF != "./" && $NF !~ /^\.\/usr\// { print }')" ] || fail "a file outside of /usr"
 [ -z "$(dpkg-deb -c "$deb" | awk '$1 !~ /^d/ && $1 !~ /^-rw[-x]r-[-x]r-[-x]$/ || $2 != "root/root"')" ] ||
     fail "modes or owners of files"
@@ -111,7 +113,7 @@ files() {
         awk '$2 == "d" { $5 = "" } 1' | sort
 }
 files > "$work/files.before"
-mkdir "$work/deb/packages" && cp "$deb" "$work/deb/packages/"
+mkdir "$work/deb/packages" && cp "$deb" "$dev" "$work/deb/packages/"
 inside deb sh -c 'dpkg --force-unsafe-io -i /packages/*.deb && rm -r /packages'
 row deb "files, MB" "$(mb "$(dpkg-deb -f "$deb" Installed-Size)000")"
 inside deb orrery --version > "$work/version.deb"
@@ -119,20 +121,24 @@ same_code "$work/version.deb"
 inside deb orrery plugins > "$work/plugins.deb"
 loads_all "$work/plugins.deb"
 [ "$(files | wc -l)" -gt "$(($(wc -l < "$work/files.before") + 100))" ] || fail "the list of files shows no package"
+inside deb sh -c 'cd /usr/share && test -s man/man1/orrery.1 && test -s bash-completion/completions/orrery &&
+    test -s orrery/manual/jobs.md && test -s orrery/configs/laptop.toml && test -s orrery/scripts/gpt.lua' ||
+    fail "completion, manual or examples are missing"
 cp "$work/first.sh" "$work/deb/srv/"
 first deb inside deb sh /srv/first.sh
-[ -z "$(inside deb dpkg -V orrery)" ] || fail "dpkg -V orrery"
+[ -z "$(inside deb dpkg -V orrery orrery-dev)" ] || fail "dpkg -V orrery orrery-dev"
 echo >> "$work/deb/usr/share/man/man1/orrery.1"
 [ -n "$(inside deb dpkg -V orrery)" ] || fail "dpkg -V sees no change"
 rm -r "$work"/deb/srv/{first.sh,steps.sh,my_model}
-inside deb dpkg --purge orrery
+inside deb dpkg --purge orrery orrery-dev
 files > "$work/files.after"
 diff "$work/files.before" "$work/files.after" || fail "dpkg --purge leaves or takes more than the package brought"
 row deb "files left after dpkg --purge" 0
 
 # ---- wheel
-"$source/scripts/wheel" "$work/wheel" "$build"
-wheel=$(echo "$work"/wheel/orrery-*-manylinux_2_34_x86_64.whl)
+packages=${ORRERY_PACKAGES:-$work/wheel}
+[ -n "${ORRERY_PACKAGES:-}" ] || "$source/scripts/wheel" "$packages" "$build"
+wheel=$(echo "$packages"/orrery-*-manylinux_2_34_x86_64.whl)
 row wheel "package, MB" "$(mb "$(stat -c %s "$wheel")")"
 system python python3-venv
 takes python
@@ -196,8 +202,10 @@ if command -v podman > /dev/null && command -v buildah > /dev/null; then
 else
     skip "image: there is no podman or buildah (scripts/setup --engines)"
 fi
+architectures=
+[ ! -f "$cublas" ] || architectures=$(sed -n 's/^ORRERY_CUDA_ARCHITECTURES:STRING=//p' "$build/CMakeCache.txt")
 {
-    echo "Packages of this build (CUDA code for the architectures that it has) in bare systems; see tests/packages."
+    echo "Packages in bare systems, with CUDA code for: ${architectures:-nothing}; see tests/packages."
     cat "$work/rows"
 } > "$table"
 echo "3 kinds of packages, $skips skipped" >&3
