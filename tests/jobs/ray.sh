@@ -26,7 +26,7 @@ ip link set lo up && ip addr add 10.79.0.1/32 dev lo || fail "an address"
 mkfifo orders
 python3 -B "$source_root/tests/jobs/ray_cluster.py" 10.79.0.1 < orders > cluster.txt 2> cluster.err &
 exec 9> orders
-patience=6000
+patience=60000
 cluster=$!
 ready() { grep -q ready cluster.txt || ! kill -0 $cluster; }
 wait_for ready && grep -q ready cluster.txt || { tail cluster.err; fail "no cluster"; }

@@ -127,7 +127,7 @@ echo "status; stop saves step $saved, from which the next submit resumes; stop -
 
 # One host is lost and back: its network for longer than run.silence_s, then its agent, as after a reboot.
 if [ -n "$long" ]; then
-    export patience=6000
+    export patience=60000
     steps=20000
     tiny run calm $steps > calm.log 2>&1 || { tail calm.log; fail "two ranks of one host"; }
     submit lost $steps --restarts 9 > lost.log 2>&1 || { cat lost.log; fail "submit"; }

@@ -167,13 +167,22 @@ TEST_CASE("a rank tells its launcher through memory, and a launcher finds it", "
 TEST_CASE("[.sleeps] of the case below", "[.sleeps]") { std::this_thread::sleep_for(std::chrono::seconds(2)); }
 
 TEST_CASE("a check of a node that fails, or lasts too long, says so", "[supervise][slow]") {
-    CHECK(check_by_run({"whom a rank blames"}, 60).fitness == Fitness::fit);
-    CHECK_THAT(check_by_run({"--no-such-flag"}, 60).why, Catch::Contains("for usage"));
-    const NodeCheck sleeps = check_by_run({"[.sleeps]"}, 0.2);
+    CHECK(check_by_run({"whom a rank blames"}, 60, 60).fitness == Fitness::fit);
+    CHECK_THAT(check_by_run({"--no-such-flag"}, 60, 60).why, Catch::Contains("for usage"));
+    const NodeCheck sleeps = check_by_run({"[.sleeps]"}, 60, 0.2);
     CHECK(sleeps.fitness == Fitness::late);
-    CHECK(sleeps.why == "its check has not ended after 0.2 s");
-    CHECK(check_by_run({"--no-such-flag"}, 60).fitness == Fitness::fit);  // the same process
-    CHECK_THAT(check_by_run({"--no-such-flag"}, 60).why, Catch::Contains("for usage"));
+    CHECK(sleeps.why == "its check timed out after 0.2 s");
+}
+
+TEST_CASE("[.briefly] of the case below", "[.briefly]") { std::this_thread::sleep_for(std::chrono::seconds(2)); }
+
+TEST_CASE("a slow check of a node continues until it ends", "[supervise][slow]") {
+    const auto began = std::chrono::steady_clock::now();
+    NodeCheck slow = check_by_run({"[.briefly]"}, 0.2, 600);
+    CHECK(slow.why == "its check is still running after 0.2 s");
+    while (slow.fitness == Fitness::late) slow = check_by_run({"--no-such-flag"}, 0.2, 600);
+    CHECK(slow.fitness == Fitness::fit);
+    CHECK(std::chrono::steady_clock::now() - began >= std::chrono::seconds(2));
 }
 
 TEST_CASE("[.stays] of the case below", "[.stays]") { std::this_thread::sleep_for(std::chrono::seconds(60)); }

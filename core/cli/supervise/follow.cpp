@@ -149,11 +149,9 @@ private:
             report("checked", {{"problem", found.why}, {"fitness", static_cast<int>(found.fitness)}});
         } else if (what == "leave" && order.value("self", "") == self_) {
             code_ = order.value("code", queue_again);
-            std::fprintf(
-                stderr,
-                "orrery: node %lld leaves the job (drained), which resumes with a spare, or when this launcher is "
-                "started again\n",
-                static_cast<long long>(options_.node));
+            std::fprintf(stderr, "orrery: node %lld leaves the job (drained)%s\n",
+                         static_cast<long long>(options_.node),
+                         ended_ ? ", which resumes with a spare, or when this launcher is started again" : "");
             mail_->leave();
         } else if (what == "stop" && asked_ == 0 && local_.running()) {
             local_.ranks()->asked(order.value("signal", SIGTERM), false);

@@ -14,8 +14,11 @@
 namespace orrery {
 namespace {
 
-constexpr double most_s = 5;
-constexpr std::chrono::minutes killed_after{2};
+constexpr double one_call_s = 5, one_check_s = 120;
+
+std::chrono::milliseconds milliseconds(double seconds) {
+    return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
+}
 
 /// The last message of a program as one line, `no device "cpu"; found in plugins/: cuda`; otherwise its last line.
 std::string last_words(const std::string& text) {
@@ -40,25 +43,27 @@ bool for_preflight(const std::string& set) {
 
 }  // namespace
 
-NodeCheck check_by_run(std::vector<std::string> arguments, double seconds) {
-    // Static, as the whole process has them as children.
-    static pid_t held = 0;  // a process that did not end
+NodeCheck check_by_run(std::vector<std::string> arguments, double seconds, double in_all) {
+    // Static, as a check outlasts a call: its process ends with the thread that started it, and with this program.
     static std::future<ChildEnd> running;
-    const auto limit = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
+    static pid_t held = 0;  // process that did not end when it was killed
+    const auto limit = milliseconds(seconds);
     if (held > 0 && !ends_within(held, limit))
         return {Fitness::late,
                 fmt::format("its previous check, process {}, is still running: a disk may be hanging", held)};
+    held = 0;
     if (!running.valid()) {
         arguments.insert(arguments.begin(), "/proc/self/exe");
-        std::packaged_task<ChildEnd()> check([arguments] { return run_child(arguments, killed_after); });
+        std::packaged_task<ChildEnd()> check(
+            [arguments, in_all] { return run_child(arguments, milliseconds(in_all)); });
         running = check.get_future();
-        std::thread(std::move(check)).detach();  // at the end of this process the check is killed
+        std::thread(std::move(check)).detach();
     }
     if (running.wait_for(limit) != std::future_status::ready)
-        return {Fitness::late, fmt::format("its check has not ended after {:g} s", seconds)};
+        return {Fitness::late, fmt::format("its check is still running after {:g} s", seconds)};
     const ChildEnd end = running.get();
     held = end.held;
-    if (end.late) return {Fitness::late, "its check " + end.why_not()};
+    if (end.late) return {Fitness::late, fmt::format("its check timed out after {:g} s", in_all)};
     if (!end.problem.empty()) return {Fitness::unfit, "its check cannot be started: " + end.problem};
     if (end.code == 0 && end.signal == 0) return {};
     const bool error = end.errors.starts_with("orrery: ") || end.errors.find("\norrery: ") != std::string::npos;
@@ -73,7 +78,7 @@ NodeCheck check_node(const ScriptCommand& command, const std::string& folder) {
     if (!command.config.empty()) arguments.insert(arguments.end(), {"--config", command.config});
     for (const std::string& set : command.sets)
         if (for_preflight(set)) arguments.insert(arguments.end(), {"--set", set});
-    return check_by_run(arguments, most_s);
+    return check_by_run(arguments, one_call_s, one_check_s);
 }
 
 }  // namespace orrery

@@ -60,7 +60,7 @@ exec sbatch --parsable
 constexpr const char* save_and_end = R"sh(
 scontrol update JobId="$1" Requeue=0 || exit
 scancel --state=PENDING "$1"
-number=$(squeue --noheader --states=RUNNING --format=%A --jobs="$1")
+number=$(squeue --noheader --states=RUNNING,SIGNALING --format=%A --jobs="$1")
 [ -n "$number" ] || exit 0
 ! squeue --noheader --steps --format=%i --jobs="$1" | grep -q '\.[0-9]' || exec scancel --signal=USR1 "$1"
 printed=$(srun --jobid="$number" --overlap --nodes=1 --ntasks=1 sh -c '
@@ -71,7 +71,7 @@ printed=$(srun --jobid="$number" --overlap --nodes=1 --ntasks=1 sh -c '
             kill -s USR1 "${process#/proc/}" && found=yes
     done
     [ -n "$found" ] || { echo "no orrery runs on the first node of the job"; exit 1; }' 2>&1) ||
-    [ -z "$(squeue --noheader --states=RUNNING --jobs="$1")" ] || { printf '%s\n' "$printed" >&2; exit 1; }
+    [ -z "$(squeue --noheader --states=RUNNING,SIGNALING --jobs="$1")" ] || { printf '%s\n' "$printed" >&2; exit 1; }
 )sh";
 
 std::string time_text(int64_t seconds) {
@@ -206,10 +206,12 @@ private:
                 "rm -f \"$ORRERY_EXIT_FILE\"\n";
         lines +=
             "# 75: the ranks have saved and left; 138: the signal came before they were ready for it. Unless it was\n"
-            "# cancelled, the job waits for its next turn to resume.\n"
-            "{ [ $code -ne 75 ] && [ $code -ne 138 ]; } ||\n"
-            "    [ \"$(squeue --noheader --format=%T --jobs=\"$SLURM_JOB_ID\")\" != RUNNING ] ||\n"
-            "    scontrol requeue \"$SLURM_JOB_ID\"\nexit $code\n";
+            "# cancelled, the job waits for its next turn to resume. SIGNALING: the signal is still being sent.\n"
+            "state() { squeue --noheader --format=%T --jobs=\"$SLURM_JOB_ID\"; }\n"
+            "if [ $code -eq 75 ] || [ $code -eq 138 ]; then\n"
+            "    while [ \"$(state)\" = SIGNALING ]; do sleep 1; done\n"
+            "    [ \"$(state)\" != RUNNING ] || scontrol requeue \"$SLURM_JOB_ID\"\n"
+            "fi\nexit $code\n";
         return lines;
     }
 
