@@ -21,7 +21,7 @@ python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$entrypoint" 
 [ "$(wc -l < "$entrypoint")" -le 80 ] || fail "orrery_ray.py has more than 80 lines"
 [ -n "${ORRERY_LONG:-}" ] || { echo "1 passed, 0 failed"; exit 0; }
 
-export PATH=$ORRERY_RAY/bin:$PATH RAY_USAGE_STATS_ENABLED=0 RAY_raylet_start_wait_time_s=600
+export PATH=$ORRERY_RAY/bin:$PATH RAY_USAGE_STATS_ENABLED=0 RAY_raylet_start_wait_time_s=120
 ip link set lo up && ip addr add 10.79.0.1/32 dev lo || fail "an address"
 mkfifo orders
 python3 -B "$source_root/tests/jobs/ray_cluster.py" 10.79.0.1 < orders > cluster.txt 2> cluster.err &
@@ -79,8 +79,18 @@ tiny "submit --engine ray" three 1000000
 wait_for steps_done three 20 || { logs three; fail "no steps"; }
 exits 0 status $orrery status --engine ray --config job.toml "$(job three)"
 cat status.txt status.err | grep -q RUNNING || { cat status.txt status.err; fail "status"; }
-exits 0 stop $orrery stop --engine ray --config job.toml "$(job three)"
-ended() { grep -q '"event":"end".*"why":"was stopped"' three/events.jsonl; }
-wait_for ended || { cat stop.txt; logs three; fail "stop"; }
-said+="orrery stop: all ranks save and end"
+stopped() {
+    exits 0 stop $orrery stop --engine ray --config job.toml "$(job "$1")"
+    ended() { grep -q '"event":"end","exit_code":130,"why":"stopped by signal 2 on node 0' "$1/events.jsonl"; }
+    wait_for ended "$1" || { cat stop.txt; logs "$1"; fail "stop"; }
+}
+stopped three
+said+="orrery stop: all ranks save and end"$'\n'
+
+tiny "submit --engine ray --restarts 3 --wait-node 300" four 1000000
+wait_for steps_done four 20 || { logs four; fail "no steps"; }
+kill -TERM "$(pgrep -of 'run.folder=four .*--node-rank 1')" || fail "no agent of node 1"
+wait_for grep -q '"event":"drained","node":1' four/events.jsonl || { logs four; fail "node 1 does not leave"; }
+stopped four
+said+="node 1 drained: orrery stop ends the job that waits for it"
 echo "$said" | tee "$ORRERY_LONG"

@@ -46,6 +46,8 @@ touch linked
 cat > config <<CONF
 Host desk1
   HostName 10.79.0.1
+Host desk1b
+  HostName 10.79.0.1
 Host desk2
   HostName 10.79.0.2
 Host locked
@@ -150,9 +152,27 @@ if [ -n "$long" ]; then
     wait_for done_in lost || { cat lost/events.jsonl lost/logs/node*.txt; fail "the job does not end"; }
     losses lost > lost.txt
     losses calm | cmp - lost.txt || fail "other losses"
+    # A node is asked to leave: a spare takes its slot; the second time there is none, and the job waits for it.
+    printf 'desk1\ndesk2\ndesk1b\n' > hosts.txt
+    submit drained 1000000 --restarts 9 --spares 1 > drained.log 2>&1 || { cat drained.log; fail "submit"; }
+    leaves() {
+        read -r pid rest < drained/ssh/$1.pid
+        kill -TERM "$pid"
+        wait_for grep -q "\"event\":\"drained\",\"node\":$1" drained/events.jsonl || fail "node $1 does not leave"
+    }
+    wait_for steps_done drained 5 || { cat drained/logs/node*.txt; fail "no step"; }
+    leaves 1
+    again() { [ "$(grep -c '"event":"training"' drained/events.jsonl)" -ge 2 ]; }
+    wait_for again || { cat drained/events.jsonl drained/logs/node*.txt; fail "no spare"; }
+    leaves 2
+    exits 0 stop $orrery stop drained
+    wait_for no_agents || { cat stop.txt stop.err; fail "stop ends no agent"; }
+    tail -n 1 drained/events.jsonl | grep -q '"exit_code":130,"why":"stopped by signal 2 on node 0' ||
+        { cat drained/events.jsonl; fail "not stopped"; }
     printf '%s\n' "host 2 without network, and back: the ranks resumed" \
         "host 2 without its agent, started again by node.sh: the ranks resumed" \
-        "$steps steps with the losses of one host, bit for bit" | tee "$long"
+        "$steps steps with the losses of one host, bit for bit" \
+        "host 2 drained, then the spare: orrery stop ends the job that waits for them" | tee "$long"
     exit
 fi
 

@@ -44,7 +44,7 @@ bool for_preflight(const std::string& set) {
 }  // namespace
 
 NodeCheck check_by_run(std::vector<std::string> arguments, double seconds, double in_all) {
-    // Static, as a check outlasts a call: its process ends with the thread that started it, and with this program.
+    // Static, as a check outlasts a call. Its process is killed when the thread that started it exits.
     static std::future<ChildEnd> running;
     static pid_t held = 0;  // process that did not end when it was killed
     const auto limit = milliseconds(seconds);
