@@ -49,21 +49,20 @@ field() { ctl scontrol show job "$job" | tr ' ' '\n' | sed -n "s/^$1=//p" | head
 # ended: whether $job is over, and stays so: a requeued job is over for a moment. One that waits for its next turn gets
 # it now, unless `by_itself` is set.
 ended() {
-    local state
+    local state final
     state=$(field JobState)
-    case $state in COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL)
+    final=' COMPLETED FAILED CANCELLED TIMEOUT NODE_FAIL OUT_OF_MEMORY BOOT_FAIL DEADLINE '
+    case $final in *" $state "*)
         sleep 3
         state=$(field JobState) ;;
     esac
-    case $state in
-    PENDING)
+    [ "$state" != PENDING ] || {
         # One that has trained before its limit gets no second one, which a busy machine could reach without a step.
         [ -z "${limited:-}" ] || ! steps_done "$limited" 1 || ctl scontrol update JobId="$job" TimeLimit=UNLIMITED
         [ -n "${by_itself:-}" ] || [ "$(field Reason)" != BeginTime ] ||
             ctl scontrol update JobId="$job" StartTime=now
-        return 1 ;;
-    "" | RUNNING | COMPLETING | CONFIGURING | REQUEUED | SUSPENDED | PREEMPTED) return 1 ;;
-    esac
+    }
+    case $final in *" $state "*) ;; *) return 1 ;; esac  # SIGNALING, for one, is a state of a moment
 }
 # over NAME: waits for the end of $job, which must be a good one.
 over() {
