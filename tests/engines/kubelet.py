@@ -2,7 +2,7 @@
 namespaces of its own (mount, pid, net, uts, ipc), with its environment, names, volumes, limits, user, read-only root
 and grace period. Needs root."""
 
-import os, re, shutil, signal, subprocess, threading, time, uuid
+import os, re, shutil, signal, subprocess, sys, threading, time, uuid
 
 SETUP = r"""set -e
 hostname "$HOST_NAME"
@@ -290,15 +290,18 @@ class Podman:
         self.words = ["podman", "--root", f"{self.folder}/store", "--runroot", f"{self.folder}/run"]
         # vfs: nothing is mounted that would outlive a test.
         self.words += ["--storage-driver", "vfs", "--runtime", "runc", "--cgroup-manager=cgroupfs"]
-        self.call("import", base, self.image)
-        self.call("run", "--rm", "--ulimit", "host", "--network", "none", self.image, "true")
+        if problem := self.call("import", base, self.image):
+            sys.exit(f"FAILED: podman import {base}: {problem}")
+        # Why no container runs here; "": one does.
+        self.problem = self.call("run", "--rm", "--ulimit", "host", "--network", "none", self.image, "true")
 
     def environment(self):
         return os.environ | {"CONTAINERS_CONF": self.settings}
 
     def call(self, *words):
-        """Throws CalledProcessError with the output."""
-        subprocess.run([*self.words, *words], env=self.environment(), check=True, capture_output=True, text=True)
+        """Returns the end of what it prints if it fails, else ""."""
+        end = subprocess.run([*self.words, *words], env=self.environment(), capture_output=True, text=True)
+        return (end.stderr.strip() or str(end.returncode))[-300:] if end.returncode else ""
 
 
 class Container(Pod):
@@ -338,10 +341,11 @@ class Container(Pod):
         return command + ["--entrypoint", "[]", self.podman.image, *words], self.podman.environment()
 
     def first_process(self):
-        try:
-            return int(open(f"{self.folder}/pid").read())
-        except (FileNotFoundError, ValueError):
-            return None
+        while self.process.poll() is None:  # podman has not started it yet
+            try:
+                return int(open(f"{self.folder}/pid").read())
+            except (FileNotFoundError, ValueError):
+                time.sleep(0.05)
 
 
 class Cluster:

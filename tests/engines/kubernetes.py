@@ -377,10 +377,10 @@ def check_podman(expected2, expected4):
     base = os.environ.get("ORRERY_PODS_BASE")
     if not base:
         return row("skipped: pods that are containers: podman, runc or mmdebstrap is not installed")
-    try:
-        Container.podman = Podman(folder, base)
-    except subprocess.CalledProcessError as error:
-        return row(f"skipped: pods that are containers: podman cannot run one here: {error.stderr.strip()[-300:]}")
+    podman = Podman(folder, base)
+    if podman.problem:
+        return row(f"skipped: pods that are containers: podman cannot run one here: {podman.problem}")
+    Container.podman = podman
     check_ranks(expected2, "jobset")
     check_agents(expected4, "trainjob")
     Container.podman = None

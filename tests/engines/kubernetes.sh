@@ -11,12 +11,12 @@ python=${ORRERY_KUBERNETES_PYTHON:-$(dirname "$orrery")/kubernetes_python/bin/py
 }
 unshare --mount --pid --fork --uts --net true 2> /dev/null || { echo "skipped: no namespaces"; exit 77; }
 ip netns list > /dev/null 2>&1 || { echo "skipped: no network namespaces"; exit 77; }
-if command -v podman runc mmdebstrap > /dev/null; then
-    export ORRERY_PODS_BASE=${ORRERY_PODS_BASE:-$(dirname "$orrery")/tests/engines/pods.tar}
+if command -v podman > /dev/null && command -v runc > /dev/null && command -v mmdebstrap > /dev/null; then
+    libraries=$(ldd "$orrery" "$(dirname "$orrery")"/plugins/*.so | awk '/=> \// { print $3 }' | sort -u)
+    packages=$(sed 'p; s#^/lib/#/usr/lib/#' <<< "$libraries" | xargs dpkg -S 2> /dev/null | cut -d: -f1 | sort -u |
+        paste -sd,)
+    export ORRERY_PODS_BASE=$(dirname "$orrery")/tests/engines/pods-$(cksum <<< "$packages" | cut -d' ' -f1).tar
     [ -s "$ORRERY_PODS_BASE" ] || { # a base system with the libraries that the build wants
-        libraries=$(ldd "$orrery" "$(dirname "$orrery")"/plugins/*.so | awk '/=> \// { print $3 }' | sort -u)
-        packages=$(sed 'p; s#^/lib/#/usr/lib/#' <<< "$libraries" | xargs dpkg -S 2> /dev/null | cut -d: -f1 | sort -u |
-            paste -sd,)
         mmdebstrap --mode=root --variant=minbase --include="$packages" bookworm "$ORRERY_PODS_BASE.new.tar" \
             $(find /etc/apt -name '*.list' -o -name '*.sources') > base.log 2>&1 ||
             { cat base.log; fail "no base system for pods"; }

@@ -94,11 +94,17 @@ grep -q '"node":1,"is":"lost"' agents/events.jsonl || { cat agents/events.jsonl;
 bash "$cluster" link "$work" n2 up
 
 submit array --set submit.nodes=1 --set 'submit.slurm.array="3-4"'
+trains array-3
+trains array-4
+tasks=$job
+submit urgent2 --set submit.slurm.partition=high --set train.steps=20
+wait_for over || fail "urgent2: it does not end"
+job=$tasks
 wait_for over || fail "array: it does not end"
 for task in 3 4; do
     [ "$(losses array-$task)" = "$(losses plain)" ] || fail "array-$task: other losses"
     grep -q "\"name\": \"${job}_$task\"" array-$task/job.json || { cat array-$task/job.json; fail "a task's name"; }
 done
-row "an array of two tasks" 0
+row "an array of two tasks, preempted" "$(cat array-[34]/slurm-*.txt | grep -c 'resumed from step')"
 [ -z "${ORRERY_LONG:-}" ] || { printf '| what | resumed | results |\n|---|---|---|\n'; cat rows.txt; } > "$ORRERY_LONG"
 echo "1 passed, 0 failed"

@@ -162,7 +162,7 @@ refused "no secret where anybody can come" 'torchrun|192.0.2.1|set ORRERY_TOKEN'
     env RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 MASTER_ADDR=192.0.2.1 MASTER_PORT=1 \
     "$orrery" run "$gpt" --config good.toml
 echo "mistake: no token"
-refused "rank without its place on its host" 'LOCAL_RANK' -- \
+refused "rank without its place on its host" 'is unknown: LOCAL_RANK and LOCAL_WORLD_SIZE|set both for each rank' -- \
     env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 "$orrery" run "$gpt" --config good.toml
 echo "mistake: LOCAL_RANK is missing"
 cat > vocab.lua <<'LUA'

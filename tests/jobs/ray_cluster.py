@@ -12,10 +12,12 @@ ports = itertools.count(8265)
 
 def started(start, **more):
     # A raylet exits if its agents do not write their ports within 15 s (ray-project/ray#65983), as on a busy machine.
-    while True:
+    for left in range(9, -1, -1):
         try:
             return start(object_store_memory=80_000_000, node_ip_address=sys.argv[1], **more)
         except Exception as late:
+            if not left:
+                raise
             print(late, "and is started again", file=sys.stderr, flush=True)
 
 

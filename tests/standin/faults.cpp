@@ -69,6 +69,7 @@ TEST_CASE("stand-in: GPUs that are not there, and speeds that cannot be measured
     CHECK_THROWS_WITH(gpu::device({{"device", {int64_t{8}}}}), Contains("the driver shows 8 GPUs, from 0 on"));
     CHECK_THROWS_WITH(gpu::device({{"local_rank", {int64_t{8}}}}),
                       Contains("rank 8 of the 9 on this host sees 8 GPUs"));
+    ::unsetenv("CUDA_VISIBLE_DEVICES");
     ::setenv("SLURM_GPUS_ON_NODE", "2", 1);
     CHECK_THROWS_WITH(gpu::device(), Contains("SLURM_GPUS_ON_NODE=2, but 8 GPUs of this host are visible"));
     CHECK_NOTHROW(gpu::device({{"device", {int64_t{0}}}}));

@@ -52,6 +52,7 @@ private:
             return began + (asked_ ? std::min(again, wait) : wait);
         };
         Message why;
+        double looked = began;
         while (!code_ && now_s() < until()) {
             try {
                 const auto left = Milliseconds(static_cast<int64_t>((until() - now_s()) * 1000));
@@ -75,7 +76,9 @@ private:
                 why = error.what();
             }
             stopped(tick);
-            if (!code_ && options_.over && options_.over()) code_ = 0;
+            if (code_ || !options_.over || now_s() < looked + 1) continue;
+            looked = now_s();
+            if (options_.over()) code_ = 0;
         }
         if (code_) return;
         std::fprintf(stderr, "orrery: node 0 is missing: its launcher did not answer for %g s%s: %s\n", until() - began,
@@ -144,14 +147,16 @@ private:
                 std::fprintf(stderr, "orrery: the job ends: %s\n", why.c_str());
             report("finished", nullptr);
             mail_->leave();
-        } else if (what == "check" && order.value("node", int64_t{-1}) == options_.node) {
+        } else if (what == "check" && order.value("self", "") == self_) {
             const NodeCheck found = options_.check ? options_.check() : NodeCheck{};
             report("checked", {{"problem", found.why}, {"fitness", static_cast<int>(found.fitness)}});
         } else if (what == "leave" && order.value("self", "") == self_) {
             code_ = order.value("code", queue_again);
             std::fprintf(stderr, "orrery: node %lld leaves the job (drained)%s\n",
                          static_cast<long long>(options_.node),
-                         ended_ ? ", which resumes with a spare, or when this launcher is started again" : "");
+                         options_.node < options_.policy.nodes
+                             ? ", which resumes with a spare, or when this launcher is started again"
+                             : "");
             mail_->leave();
         } else if (what == "stop" && asked_ == 0 && local_.running()) {
             local_.ranks()->asked(order.value("signal", SIGTERM), false);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <future>
 #include <string_view>
+#include <system_error>
 #include <thread>
 
 #include "base/process.h"
@@ -44,23 +45,35 @@ bool for_preflight(const std::string& set) {
 }  // namespace
 
 NodeCheck check_by_run(std::vector<std::string> arguments, double seconds, double in_all) {
+    using Clock = std::chrono::steady_clock;
     // Static, as a check outlasts a call. Its process is killed when the thread that started it exits.
     static std::future<ChildEnd> running;
+    static Clock::time_point began;
     static pid_t held = 0;  // process that did not end when it was killed
     const auto limit = milliseconds(seconds);
     if (held > 0 && !ends_within(held, limit))
         return {Fitness::late,
                 fmt::format("its previous check, process {}, is still running: a disk may be hanging", held)};
     held = 0;
+    const auto ready = [](auto wait) { return running.wait_for(wait) == std::future_status::ready; };
+    // What a check found long ago, and no call has read, says nothing of today.
+    if (running.valid() && Clock::now() - began > milliseconds(in_all) && ready(limit)) running = {};
     if (!running.valid()) {
+        began = Clock::now();
         arguments.insert(arguments.begin(), "/proc/self/exe");
         std::packaged_task<ChildEnd()> check(
             [arguments, in_all] { return run_child(arguments, milliseconds(in_all)); });
-        running = check.get_future();
-        std::thread(std::move(check)).detach();
+        std::future<ChildEnd> end = check.get_future();
+        try {
+            std::thread(std::move(check)).detach();
+        } catch (const std::system_error& error) {
+            return {Fitness::unfit, fmt::format("its check cannot be started: {}", error.what())};
+        }
+        running = std::move(end);
     }
-    if (running.wait_for(limit) != std::future_status::ready)
-        return {Fitness::late, fmt::format("its check is still running after {:g} s", seconds)};
+    if (!ready(limit))
+        return {Fitness::late, fmt::format("its check is still running after {:.0f} s",
+                                           std::chrono::duration<double>(Clock::now() - began).count())};
     const ChildEnd end = running.get();
     held = end.held;
     if (end.late) return {Fitness::late, fmt::format("its check timed out after {:g} s", in_all)};

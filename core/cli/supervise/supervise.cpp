@@ -139,6 +139,7 @@ private:
         std::fprintf(stderr, "orrery: node %lld is lost: %s\n", static_cast<long long>(node), how.shown().c_str());
         log_.tell(supervisor_.generation(), "node", {{"node", node}, {"is", "lost"}, {"how", how.shown()}});
         checking_.erase(node);
+        late_.erase(node);
         if (running_.erase(node) > 0 && server_)
             server_->fail({.cause = Cause::node, .node = node, .text = fmt::format("node {} is lost: ", node) + how});
         take(supervisor_.lost(node, how, now_s()));
@@ -235,6 +236,7 @@ private:
 
     void leave(const Order& order) {
         checking_.erase(order.node);
+        late_.erase(order.node);
         log_.tell(order.generation, "drained", {{"node", order.node}, {"step", supervisor_.best_step()}});
         std::fprintf(stderr, "orrery: node %lld %s; it leaves the job\n", static_cast<long long>(order.node),
                      order.text.shown().c_str());
@@ -246,7 +248,7 @@ private:
     void check(int64_t node) {
         if (!restarted_ || node == 0) return take(supervisor_.checked(node, Fitness::fit, "", now_s()));
         checking_.insert(node);
-        agents_->order({{"do", "check"}, {"node", node}});
+        agents_->order({{"do", "check"}, {"self", selves_[node]}});
     }
 
     void start(const Order& order) {

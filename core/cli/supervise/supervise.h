@@ -23,6 +23,7 @@ struct Supervision {
     std::function<int64_t(int64_t after)> mint = {};
     std::function<NodeCheck()> check = {};
     /// Whether the job has ended meanwhile, so that a node that looks for node 0 has nothing left to do; it says so.
+    /// True only under an engine that makes ended nodes again and therefore keeps the job's start in job.json.
     std::function<bool()> over = {};
 };
 

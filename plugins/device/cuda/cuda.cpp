@@ -77,11 +77,12 @@ int chosen_gpu(Config& config) {
                 ", and each rank needs its own\n  start a rank for each GPU, show each rank one GPU alone (srun "
                 "--gpus-per-task=1), or set device.cuda.device for all");
     // Without CUDA_VISIBLE_DEVICES the GPUs of other Slurm jobs may be visible, too.
-    const char* given = std::getenv("SLURM_GPUS_ON_NODE");
-    if (asked < 0 && given && !std::getenv("CUDA_VISIBLE_DEVICES") && std::atoi(given) < gpus)
-        throw Error(config.origin(), "SLURM_GPUS_ON_NODE=" + std::string(given) + ", but " + std::to_string(gpus) +
-                                         " GPUs of this host are visible, and CUDA_VISIBLE_DEVICES does not name those "
-                                         "of this job\n  keep Slurm's CUDA_VISIBLE_DEVICES, or set "
+    const char* text = std::getenv("SLURM_GPUS_ON_NODE");
+    const int given = text ? std::atoi(text) : 0;
+    if (asked < 0 && given > 0 && given < gpus && !std::getenv("CUDA_VISIBLE_DEVICES"))
+        throw Error(config.origin(), "SLURM_GPUS_ON_NODE=" + std::string(text) + ", but " + std::to_string(gpus) +
+                                         " GPUs of this host are visible, and CUDA_VISIBLE_DEVICES, which names those "
+                                         "of this job, is not set\n  set it to this job's GPUs, or, for one rank, set "
                                          "device.cuda.device");
     return static_cast<int>(asked >= 0 ? asked : alone ? 0 : mine);
 }

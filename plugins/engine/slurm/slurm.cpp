@@ -207,10 +207,11 @@ private:
         lines +=
             "# 75: the ranks have saved and left; 138: the signal came before they were ready for it. Unless it was\n"
             "# cancelled, the job waits for its next turn to resume. SIGNALING: the signal is still being sent.\n"
-            "state() { squeue --noheader --format=%T --jobs=\"$SLURM_JOB_ID\"; }\n"
+            "job=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}\n"
+            "state() { squeue --noheader --format=%T --jobs=\"$job\"; }\n"
             "if [ $code -eq 75 ] || [ $code -eq 138 ]; then\n"
             "    while [ \"$(state)\" = SIGNALING ]; do sleep 1; done\n"
-            "    [ \"$(state)\" != RUNNING ] || scontrol requeue \"$SLURM_JOB_ID\"\n"
+            "    [ \"$(state)\" != RUNNING ] || scontrol requeue \"$job\"\n"
             "fi\nexit $code\n";
         return lines;
     }
