@@ -74,10 +74,10 @@ Supervisor::Orders Supervisor::checked(int64_t node, Fitness found, const Messag
         known.failed_checks = 0;
         known.told_late = false;
     } else if (found == Fitness::late) {
-        if (!std::exchange(known.told_late, true)) say("is checked for longer");
+        if (!std::exchange(known.told_late, true)) say("is still being checked");
         orders.push_back({Order::Kind::check, node});
     } else if (++known.failed_checks < checks_to_quarantine) {
-        say("failed its check and is looked at once more");
+        say("failed its check and is checked once more");
         check(node, now, orders);
     } else {
         known.state = Node::quarantined;

@@ -9,11 +9,11 @@
 
 namespace orrery {
 
-/// Result of a node's check. A late check says little about the node, which may be busy: it is continued.
+/// Result of a node's check.
 enum class Fitness : uint8_t {
     fit,
     unfit,
-    late,
+    late,   ///< has not ended; the node may only be busy, so this does not count as failed
     wrong,  ///< unfit because of an error in the configuration, such as a missing plugin
 };
 

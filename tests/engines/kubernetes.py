@@ -211,7 +211,7 @@ def check_texts(rounds):
             f"{toml(key)} = {toml(value)}\n" for key, value in selector.items()
         )
         path = text()
-        if os.path.exists(f"{claim}/{path}"):  # a folder is no data file, which submit says
+        if os.path.exists(f"{claim}/{path}"):  # submit refuses a folder as data.path
             path += "?"
         documents = printed("--set", f"data.path={toml(path)}", config=configuration(2, 2, submit, lists) + tables)
         first = documents[0]
@@ -373,7 +373,7 @@ def check_agents(expected, kind):
 
 
 def check_podman(expected2, expected4):
-    """The same where each pod is a container of podman, from a base system that kubernetes.sh makes."""
+    """check_ranks and check_agents with pods that are containers of podman; kubernetes.sh makes their base system."""
     base = os.environ.get("ORRERY_PODS_BASE")
     if not base:
         return row("skipped: pods that are containers: podman, runc or mmdebstrap is not installed")

@@ -57,12 +57,12 @@ ended() {
         state=$(field JobState) ;;
     esac
     [ "$state" != PENDING ] || {
-        # One that has trained before its limit gets no second one, which a busy machine could reach without a step.
+        # The limit is tested once: a busy machine could reach the next one before a step is done.
         [ -z "${limited:-}" ] || ! steps_done "$limited" 1 || ctl scontrol update JobId="$job" TimeLimit=UNLIMITED
         [ -n "${by_itself:-}" ] || [ "$(field Reason)" != BeginTime ] ||
             ctl scontrol update JobId="$job" StartTime=now
     }
-    case $final in *" $state "*) ;; *) return 1 ;; esac  # SIGNALING, for one, is a state of a moment
+    case $final in *" $state "*) ;; *) return 1 ;; esac  # not final, such as SIGNALING
 }
 # over NAME: waits for the end of $job, which must be a good one.
 over() {

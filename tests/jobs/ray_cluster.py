@@ -11,7 +11,8 @@ ports = itertools.count(8265)
 
 
 def started(start, **more):
-    # A raylet exits if its agents do not write their ports within 15 s (ray-project/ray#65983), as on a busy machine.
+    # On a busy machine a raylet ends because its agents have not written their ports within 15 s
+    # (ray-project/ray#65983): it is started again, ten times at most.
     for left in range(9, -1, -1):
         try:
             return start(object_store_memory=80_000_000, node_ip_address=sys.argv[1], **more)

@@ -2,8 +2,8 @@
 # Packages in bare systems, made by mmdebstrap, without a compiler and without a network: the .deb, an image of it, the
 # wheel. In each `orrery init`, and the commands of its README word for word; the code is that of the build; the .deb is
 # removed without a trace; no file of the wheel wants a newer glibc than its tag says.
-# usage: bare.sh SOURCE BUILD; the packages are those of the folder ORRERY_PACKAGES, which scripts/package made of
-# BUILD, or made here.
+# usage: [ORRERY_PACKAGES=FOLDER] bare.sh SOURCE BUILD
+# FOLDER: packages that scripts/package made of BUILD; not set: they are made here.
 set -euo pipefail
 source=$1 build=$2 skips=0
 work=$build/tests/packages

@@ -391,14 +391,14 @@ TEST_CASE("a lost node is waited for, a spare takes its place, two failed checks
     ended(busy, 0, killed(0, 5), 11);
     busy.came(1, 12);
     for (double now = 17; now < 290; now += 5) {
-        const auto more = busy.checked(1, Fitness::late, "its check has not ended after 5 s", now);
+        const auto more = busy.checked(1, Fitness::late, "its check is still running after 5 s", now);
         REQUIRE(find(more, Kind::check)->node == 1);
         CHECK((find(more, Kind::say) != nullptr) == (now == 17));
     }
-    CHECK(busy.missing().shown() == "node 1 is being checked (its check has not ended after 5 s)");
+    CHECK(busy.missing().shown() == "node 1 is being checked (its check is still running after 5 s)");
     CHECK(busy.next_tick() == 311.0);
     CHECK(find(busy.checked(1, Fitness::fit, "", 291), Kind::start));
-    // A spare waits for it no longer than for one check, which continues while the job runs.
+    // A spare waits 12 s for a late check, then takes the slot; the check continues while the job runs.
     Supervisor late = started({.restarts = 3, .nodes = 2, .spares = 1});
     late.came(2, 1);
     late.checked(2, Fitness::fit, "", 2);

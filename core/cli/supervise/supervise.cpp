@@ -322,7 +322,7 @@ private:
     Supervisor supervisor_;
     Goodput goodput_;
     int64_t told_restarts_ = 0, started_in_ = 0;
-    std::set<int64_t> checking_, late_;
+    std::set<int64_t> checking_, late_;      ///< late_: events.jsonl has a line on the late check
     std::map<int64_t, std::string> selves_;  ///< identity of each node's launcher
     std::set<std::string> drains_;           ///< launchers that were asked to stop, by identity
     bool told_began_ = false, restarted_ = false, stopped_ = false, finished_ = false;

@@ -22,8 +22,8 @@ struct Supervision {
     /// Reserves and returns a generation (number of a start) greater than `after`.
     std::function<int64_t(int64_t after)> mint = {};
     std::function<NodeCheck()> check = {};
-    /// Whether the job has ended meanwhile, so that a node that looks for node 0 has nothing left to do; it says so.
-    /// True only under an engine that makes ended nodes again and therefore keeps the job's start in job.json.
+    /// Returns whether the job has ended by job.json, and prints that. A node that looks for node 0 then exits with 0.
+    /// Never true without an engine that makes ended nodes again, and therefore writes the job's start to job.json.
     std::function<bool()> over = {};
 };
 
