@@ -18,9 +18,9 @@ struct NodeCheck {
 /// `folder`: where the run's files are written.
 NodeCheck check_node(const ScriptCommand& command, const std::string& folder);
 
-/// Runs this program with `arguments` and waits up to `seconds`. If the process of an earlier call still runs, waits for
-/// that one, and ignores `arguments`. The node is fit if the process exits with 0; else `why` is its last output. It is
-/// killed after `in_all` seconds; if a disk blocks its end, no other one starts before it has ended.
+/// Runs this program with `arguments` and waits up to `seconds`. If the process of an earlier call still runs, waits
+/// for that one, and ignores `arguments`. The node is fit if the process exits with 0; else `why` is its last output.
+/// It is killed after `in_all` seconds; if a disk blocks its end, no other one starts before it has ended.
 NodeCheck check_by_run(std::vector<std::string> arguments, double seconds, double in_all);
 
 }  // namespace orrery
