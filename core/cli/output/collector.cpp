@@ -84,6 +84,7 @@ struct Source {
     bool logged = true, has_log = false, ended = false;
     bool unless_logged = false;  ///< shown if it gets no log
     bool follows = false;        ///< it ends because another rank has failed
+    bool killed = false;         ///< by a signal
 
     bool at_end() const { return files[0] < 0 && files[1] < 0; }
 };
@@ -261,6 +262,7 @@ private:
         if (what == "rank") {
             if (own().logged) finish_log(own());  // of a launcher: it has no file
             if (message.cut) tell_cut(rank);
+            explained_ = false;
             log(add({.number = ++numbers_, .rank = rank, .shown = shown_in(text), .files = message.files}), text);
         } else if (what == "show") {
             own().rank = rank;
@@ -271,6 +273,7 @@ private:
         } else if (source && what == "follows") {
             source->follows = true;
         } else if (source && what == "ended") {
+            source->killed = text.value("killed", false);
             end(*source, text.value("code", 1));
             acknowledge(text);
         } else if (what == "finish") {
@@ -306,7 +309,10 @@ private:
         if (source.rank <= 0) terminal_.progress("");
         name_log(source);
         const bool stopped = code == stopped_code(SIGTERM) || code == stopped_code(SIGINT);
-        if (code != 0 && !stopped && !source.follows) tell_last(source);
+        if (code != 0 && !stopped && !(source.follows && explained_)) {
+            tell_last(source);
+            explained_ |= source.rank >= 0 && !source.killed;
+        }
         close(source);
     }
 
@@ -384,7 +390,8 @@ private:
     Terminal terminal_;
     std::list<Source> sources_;  ///< the first one is the command itself
     int64_t numbers_ = 0;
-    bool idle_ = false;  ///< nothing came in the last tenth of a second
+    bool explained_ = false;  ///< a rank of this generation has printed why it ends
+    bool idle_ = false;       ///< nothing came in the last tenth of a second
     LogWriter logs_;
 };
 

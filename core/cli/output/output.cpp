@@ -214,9 +214,10 @@ std::function<void(const std::string&)> progress_line() {
     };
 }
 
-void rank_ended(int64_t rank, int code) {
+void rank_ended(int64_t rank, int code, bool killed) {
     if (control_socket < 0) return;
-    ask({{"do", "ended"}, {"rank", rank}, {"code", code}}, slow ? std::chrono::seconds(0) : rank_limit);
+    ask({{"do", "ended"}, {"rank", rank}, {"code", code}, {"killed", killed}},
+        slow ? std::chrono::seconds(0) : rank_limit);
 }
 
 void follows_another(int64_t rank) {

@@ -49,11 +49,11 @@ void log_output(int64_t rank, const std::string& folder, int64_t generation);
 std::function<void(const std::string&)> progress_line();
 
 /// Tells that a rank process was reaped; its output is on the terminal and in the log when this returns. `code`: 0 also
-/// for a rank that was killed because others had failed.
-void rank_ended(int64_t rank, int code);
+/// for a rank that was killed because others had failed. `killed`: by a signal, so that the rank has not printed why.
+void rank_ended(int64_t rank, int code, bool killed);
 
-/// Tells, in a rank that had joined the others, that it ends because another one has failed: its last lines are not
-/// shown.
+/// Tells, in a rank that had joined the others, that it ends because another one has failed: its last lines are shown
+/// only if no rank has printed yet why it ends.
 void follows_another(int64_t rank);
 
 /// Flushes this process's output and waits until it is written, for some seconds at most. `code`: of this process.

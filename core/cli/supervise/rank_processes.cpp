@@ -156,7 +156,7 @@ void RankProcesses::ended(Child& child, int status) {
     const int own = end.signal != 0 || early ? 1 : end.code;
     if (weight(own) == 3 && first)  // set before the others are informed, which may take long
         deadline_ = Clock::now() + std::chrono::milliseconds(spec_.grace_ms);
-    rank_ended(child.rank, end.late ? 0 : own);
+    rank_ended(child.rank, end.late ? 0 : own, end.signal != 0);
     if (end.signal != 0) {
         const std::string how =
             fmt::format("(pid {}) was killed by signal {} ({})", child.pid, end.signal, ::strsignal(end.signal));
