@@ -402,6 +402,13 @@ def container_of(documents):
     return documents[0]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
 
 
+def with_variables(documents, variables):
+    """Returns the container, whose environment is now these variables alone."""
+    container = container_of(documents)
+    container["env"] = [{"name": key, "value": value} for key, value in variables.items()]
+    return container
+
+
 def check_by_hand():
     """Pods that get their places from PyTorchJob, old and new, or from Kubeflow's runtime for torch."""
     short = ("--set", "train.steps=40")
@@ -410,6 +417,7 @@ def check_by_hand():
     pytorch = {"MASTER_ADDR": address, "MASTER_PORT": "23456", "WORLD_SIZE": "2", "RANK": index}
     counts = {"PET_NNODES": "2", "PET_NODE_RANK": index, "PET_NPROC_PER_NODE": "1"}
     local = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    token_file = {"ORRERY_TOKEN_FILE": "/etc/orrery/token"}
     places = {
         "PyTorchJob of older versions": pytorch | local,
         "PyTorchJob with PET_*": pytorch | counts | {"PET_MASTER_ADDR": address},
@@ -418,9 +426,7 @@ def check_by_hand():
     for number, (name, variables) in enumerate(places.items()):
 
         def edit(documents):
-            container = container_of(documents)
-            container["env"] = [{"name": key, "value": value} for key, value in variables.items()]
-            container["env"].append({"name": "ORRERY_TOKEN_FILE", "value": "/etc/orrery/token"})
+            container = with_variables(documents, variables | token_file)
             container["command"][:0] = ["env", "-u", "JOB_COMPLETION_INDEX"]
             documents[0]["metadata"]["name"] = "by-hand"
 
@@ -429,9 +435,7 @@ def check_by_hand():
         row(f"{name}, a pod for each of 2 ranks: {', '.join(variables)}: bit for bit")
 
     def indexed(documents):
-        container = container_of(documents)
-        variables = {"ORRERY_NODES": "2", "MASTER_ADDR": address, "ORRERY_TOKEN_FILE": "/etc/orrery/token"}
-        container["env"] = [{"name": key, "value": value} for key, value in variables.items()]
+        with_variables(documents, {"ORRERY_NODES": "2", "MASTER_ADDR": address} | token_file)
         documents[0]["metadata"]["name"] = "by-hand"
 
     with Played("indexed", *short, edit=indexed, late_s=1.5) as job:
@@ -439,9 +443,8 @@ def check_by_hand():
     row("an Indexed Job, a pod for each of 2 ranks: ORRERY_NODES, MASTER_ADDR, ORRERY_TOKEN_FILE: bit for bit")
 
     def of_one(documents):
-        container = container_of(documents)
         variables = {"MASTER_ADDR": "localhost", "MASTER_PORT": "23456", "WORLD_SIZE": "1", "RANK": "0"}
-        container["env"] = [{"name": key, "value": value} for key, value in variables.items()]
+        container = with_variables(documents, variables)
         container["command"][:0] = ["env", "-u", "JOB_COMPLETION_INDEX"]
 
     with Played("of-one", *short, nodes=1, edit=of_one) as job:
@@ -510,12 +513,13 @@ def check_mistakes():
     if "kubectl" not in end.stderr or "--print" not in end.stderr:
         fail(end.stderr)
     row("mistake: kubectl is not installed: exit code 2, names it and --print")
-    for key in ("image", "claim", "secret"):
-        config = configuration(2, 2, {name: value for name, value in SUBMIT.items() if name != key})
+    lacks = {"image": "mistake: no image", "claim": "mistake: no claim", "secret": "mistake: no secret"}
+    for key, name in lacks.items():
+        config = configuration(2, 2, {one: value for one, value in SUBMIT.items() if one != key})
         end = submitted("--print", config=config, expected=2)
         if f"submit.kubernetes.{key}" not in end.stderr:
             fail(end.stderr)
-        row(f"mistake: no {key}: exit code 2, names submit.kubernetes.{key}")
+        row(f"{name}: exit code 2, names submit.kubernetes.{key}")
 
 
 def said(job, word):

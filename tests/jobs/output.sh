@@ -57,8 +57,10 @@ has killed.err "was killed by signal 9"
     { cat killed.err; fail "the last 20 lines of rank 1 are not shown"; }
 has killed.err "these are the last 20 lines of rank 1; all are in killed/logs"
 noisy one_fails.lua '[ $rank = 2 ] || { echo line of $rank >&2; exit; }; sleep 1; kill -9 $PPID'
-exits 1 one_fails run_noisy one_fails.lua one_fails 3 --set mesh.dp=3 --set train.sequences_per_step=6
+exits 1 one_fails run_noisy one_fails.lua one_fails 3 --set mesh.dp=4 --set train.sequences_per_step=8
 has one_fails.err "was killed by signal 9"
+[ "$(grep -c 'line of [13]' one_fails.err)" -le 1 ] ||
+    { cat one_fails.err; fail "the last lines of each rank that ends because of another one"; }
 [ "$(cat killed/logs/g0-rank1.txt)" = "$(seq 30 | sed 's/.*/line & of 1/')" ] ||
     { ls killed/logs; fail "the log of a rank that was killed before it had a generation"; }
 exits 1 restarts run_noisy killed.lua restarts 3 --restarts 1

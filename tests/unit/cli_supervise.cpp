@@ -164,7 +164,7 @@ TEST_CASE("a rank tells its launcher through memory, and a launcher finds it", "
     ::unsetenv("ORRERY_BOARD");
 }
 
-TEST_CASE("[.sleeps] of the case below", "[.sleeps]") { std::this_thread::sleep_for(std::chrono::seconds(2)); }
+TEST_CASE("[.sleeps] of the cases below", "[.sleeps]") { std::this_thread::sleep_for(std::chrono::seconds(2)); }
 
 TEST_CASE("a check of a node that fails, or lasts too long, says so", "[supervise][slow]") {
     CHECK(check_by_run({"whom a rank blames"}, 60, 60).fitness == Fitness::fit);
@@ -174,17 +174,15 @@ TEST_CASE("a check of a node that fails, or lasts too long, says so", "[supervis
     CHECK(sleeps.why == "its check timed out after 0.2 s");
 }
 
-TEST_CASE("[.briefly] of the case below", "[.briefly]") { std::this_thread::sleep_for(std::chrono::seconds(2)); }
-
 TEST_CASE("a slow check of a node continues until it ends", "[supervise][slow]") {
     const auto began = std::chrono::steady_clock::now();
-    NodeCheck slow = check_by_run({"[.briefly]"}, 0.2, 600);
+    NodeCheck slow = check_by_run({"[.sleeps]"}, 0.2, 600);
     CHECK_THAT(slow.why, Catch::Contains("its check is still running after "));
     while (slow.fitness == Fitness::late) slow = check_by_run({"--no-such-flag"}, 0.2, 600);
     CHECK(slow.fitness == Fitness::fit);
     CHECK(std::chrono::steady_clock::now() - began >= std::chrono::seconds(2));
     // One that ended long ago, and which no call has read, is not taken for a new one.
-    CHECK(check_by_run({"[.briefly]"}, 0.2, 600).fitness == Fitness::late);
+    CHECK(check_by_run({"[.sleeps]"}, 0.2, 600).fitness == Fitness::late);
     std::this_thread::sleep_for(std::chrono::seconds(1));
     CHECK(check_by_run({"--no-such-flag"}, 60, 0.5).fitness != Fitness::fit);
 }

@@ -84,7 +84,6 @@ struct Source {
     bool logged = true, has_log = false, ended = false;
     bool unless_logged = false;  ///< shown if it gets no log
     bool follows = false;        ///< it ends because another rank has failed
-    bool killed = false;         ///< by a signal
 
     bool at_end() const { return files[0] < 0 && files[1] < 0; }
 };
@@ -273,8 +272,7 @@ private:
         } else if (source && what == "follows") {
             source->follows = true;
         } else if (source && what == "ended") {
-            source->killed = text.value("killed", false);
-            end(*source, text.value("code", 1));
+            end(*source, text.value("code", 1), text.value("killed", false));
             acknowledge(text);
         } else if (what == "finish") {
             end(own(), text.value("code", 1));
@@ -300,7 +298,7 @@ private:
     }
 
     /// Shows the rest of a process that has ended: what it wrote before, and, after a failure, its last lines.
-    void end(Source& source, int code) {
+    void end(Source& source, int code, bool killed = false) {
         read(own(), largest_pipe);
         read(source, largest_pipe);
         if (!source.shown) decide(source, unlogged(source));
@@ -311,7 +309,7 @@ private:
         const bool stopped = code == stopped_code(SIGTERM) || code == stopped_code(SIGINT);
         if (code != 0 && !stopped && !(source.follows && explained_)) {
             tell_last(source);
-            explained_ |= source.rank >= 0 && !source.killed;
+            explained_ |= source.rank >= 0 && !killed;
         }
         close(source);
     }

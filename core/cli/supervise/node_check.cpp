@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/process.h"
+#include "base/seconds.h"
 #include "base/text.h"
 #include "cli/commands.h"
 
@@ -57,7 +58,7 @@ NodeCheck check_by_run(std::vector<std::string> arguments, double seconds, doubl
     held = 0;
     const auto ready = [](auto wait) { return running.wait_for(wait) == std::future_status::ready; };
     // What a check found long ago, and no call has read, says nothing of today.
-    if (running.valid() && Clock::now() - began > milliseconds(in_all) && ready(limit)) running = {};
+    if (running.valid() && seconds_since(began) > in_all && ready(limit)) running = {};
     if (!running.valid()) {
         began = Clock::now();
         arguments.insert(arguments.begin(), "/proc/self/exe");
@@ -72,8 +73,7 @@ NodeCheck check_by_run(std::vector<std::string> arguments, double seconds, doubl
         running = std::move(end);
     }
     if (!ready(limit))
-        return {Fitness::late, fmt::format("its check is still running after {:.0f} s",
-                                           std::chrono::duration<double>(Clock::now() - began).count())};
+        return {Fitness::late, fmt::format("its check is still running after {:.0f} s", seconds_since(began))};
     const ChildEnd end = running.get();
     held = end.held;
     if (end.late) return {Fitness::late, fmt::format("its check timed out after {:g} s", in_all)};
