@@ -111,6 +111,22 @@ void add_experts(KernelCases& cases, DType f, const Model& z) {
     }
 }
 
+/// Codes of one array: int8, one bit, the largest of blocks.
+void add_codes(KernelCases& cases, const TensorType& x) {
+    const int64_t n = x.shape[0];
+    const auto coded = [](int64_t block, int64_t bits) {
+        return Attributes{{"block", block}, {"bits", bits}, {"dtype", std::string("i8")}};
+    };
+    const Attributes one_bit{{"bits", int64_t{1}}};
+    const TensorType q{DType::i8, x.shape};
+    cases.add("quantize", {x}, coded(256, 8), "quantize int8");
+    cases.add("quantize", {x}, coded(2048, 1), "quantize sign");
+    cases.add("dequantize", {q, {DType::bf16, {n / 256}}}, {{"block", int64_t{256}}}, "dequantize int8");
+    cases.add("pack", {q}, one_bit, "pack 1 bit");
+    cases.add("unpack", {{DType::u8, {n / 8}}}, {{"bits", int64_t{1}}, {"size", n}}, "unpack 1 bit");
+    cases.add("block_top_k", {x}, {{"k", int64_t{409}}}, "block_top_k 409 of 4096");
+}
+
 /// nullptr where it cannot run here, after the reason was printed.
 std::unique_ptr<Device> open_device(const std::string& asked, const std::string& name) {
     Registry registry;
@@ -141,6 +157,7 @@ std::vector<KernelCase> cases_of(DType type, bool gpu, const std::string& wanted
     const TensorType p{DType::f32, {int64_t{1} << (gpu ? 27 : 22)}};
     cases.updates(type, p.shape[0]);
     cases.add("all_finite", {p});
+    add_codes(cases, p);
     cases.add("full", {}, {{"shape", p.shape}, {"value", 0.0}});
     std::vector<KernelCase> all = cases.take();
     std::erase_if(all, [&](const KernelCase& c) {

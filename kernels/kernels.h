@@ -273,6 +273,30 @@ ORRERY_HOST_DEVICE MergeShares<T> merge_shares(T a, T b) {
     return {x / sum, y / sum, top + log(sum)};
 }
 
+/// Rows of `cols` elements in blocks; the last block of a row may be shorter.
+struct Blocks {
+    std::int64_t rows = 1, cols = 0, block = 0;
+
+    ORRERY_HOST_DEVICE std::int64_t a_row() const { return (cols + block - 1) / block; }
+    ORRERY_HOST_DEVICE std::int64_t count() const { return rows * a_row(); }
+    /// Index of the first element of block b, and its elements.
+    ORRERY_HOST_DEVICE std::int64_t first(std::int64_t b) const { return b / a_row() * cols + b % a_row() * block; }
+    ORRERY_HOST_DEVICE std::int64_t size(std::int64_t b) const {
+        const std::int64_t left = cols - b % a_row() * block;
+        return left < block ? left : block;
+    }
+};
+
+/// What the elements of a block become, by the block's scale s. The formulas are in kernels/codes.h.
+enum class Code : std::uint8_t {
+    i8,      ///< q s, q from -127 to 127
+    i4,      ///< q s, q from -7 to 7
+    i2,      ///< (q + 1/2) s, q from -2 to 1
+    sign,    ///< (2 q + 1) s, q -1 or 0
+    f8e4m3,  ///< q s
+    f8e5m2,  ///< q s
+};
+
 struct Kernels {
     using i64 = std::int64_t;
 
@@ -358,6 +382,20 @@ struct Kernels {
     void (*iota)(Context&, const Along&, i64 start, Out y);
     /// y [n, cols] = 1 in column id - start, else 0; y i32 or f.
     void (*one_hot)(Context&, const std::int32_t* ids, i64 n, i64 start, i64 cols, Out y);
+
+    /// q (i8 or 8-bit floats, by the code) like x, and a scale for each block. narrow: it is rounded up to bf16.
+    void (*quantize)(Context&, const Blocks&, Code, bool narrow, In x, void* q, Out scale);
+    /// y = what q and its scale stand for, rounded to the type of y.
+    void (*dequantize)(Context&, const Blocks&, Code, const void* q, In scale, Out y);
+    /// y u8 [rows, ceil(cols / n)] = n = 8 / bits codes a byte, of their last bits, the first in the lowest bits; 0
+    /// beyond the end of a row.
+    void (*pack)(Context&, int bits, const std::int8_t* q, std::uint8_t* y, i64 rows, i64 cols);
+    /// q [rows, cols] = codes of y, by their sign bit.
+    void (*unpack)(Context&, int bits, const std::uint8_t* y, std::int8_t* q, i64 rows, i64 cols);
+    /// values (of x's type) and ids [blocks, k]: the k elements of largest magnitude of each block, NaN above all,
+    /// equal ones by index; in the order of their index in the block. A block of fewer elements: all, then 0 with id
+    /// -1.
+    void (*block_top_k)(Context&, const Blocks&, i64 k, In x, Out values, std::int32_t* ids);
 
     /// slots i32 like ids [groups, tokens, choices], load i32 [groups, experts]: each choice, in order, gets the next
     /// place of its expert, or -1 when none is left or its id is not of an expert. With weights (absent: data null) the

@@ -61,14 +61,25 @@ ORRERY_HOST_DEVICE f16 to_f16(float x) {
     return {static_cast<std::uint16_t>(sign | ((a - 0x38000000u + 0xfffu + ((a >> 13) & 1u)) >> 13))};
 }
 
-enum class Type : std::uint8_t { f32, f64, bf16, f16, i32, u32, u8 };
+/// Floats of 8 bits, which are codes with a scale (kernels/codes.h).
+struct f8e4m3 {
+    std::uint8_t bits;
+};
+struct f8e5m2 {
+    std::uint8_t bits;
+};
+
+enum class Type : std::uint8_t { f32, f64, bf16, f16, i32, u32, u8, i8, f8e4m3, f8e5m2 };
 
 constexpr std::int64_t size_of(Type t) {
     switch (t) {
         case Type::f64: return 8;
         case Type::bf16:
         case Type::f16: return 2;
-        case Type::u8: return 1;
+        case Type::u8:
+        case Type::i8:
+        case Type::f8e4m3:
+        case Type::f8e5m2: return 1;
         default: return 4;
     }
 }
@@ -80,6 +91,9 @@ constexpr Type type_of(const f16*) { return Type::f16; }
 constexpr Type type_of(const std::int32_t*) { return Type::i32; }
 constexpr Type type_of(const std::uint32_t*) { return Type::u32; }
 constexpr Type type_of(const std::uint8_t*) { return Type::u8; }
+constexpr Type type_of(const std::int8_t*) { return Type::i8; }
+constexpr Type type_of(const f8e4m3*) { return Type::f8e4m3; }
+constexpr Type type_of(const f8e5m2*) { return Type::f8e5m2; }
 
 /// A dense operand that is read.
 struct In {

@@ -363,6 +363,38 @@ void indices(Cases& c, Type f, i64 outer, i64 n, i64 inner) {
     }
 }
 
+void codes(Cases& c, Type f, i64 rows, i64 cols) {
+    const Operand x{f, {rows, cols}}, q{Type::i8, x.shape};
+    for (const i64 block : {i64{7}, i64{256}, i64{2048}}) {
+        const Sizes blocks{rows, (cols + block - 1) / block};
+        for (const i64 bits : {8, 4, 2, 1}) {
+            const Attributes attributes{{"block", block}, {"bits", bits}, {"dtype", std::string("i8")}};
+            const OpCase made = c.add("quantize", attributes, {x}, {q, {bits > 1 ? Type::bf16 : Type::f32, blocks}});
+            Buffers codes = made.out;
+            run_reference(made.spec, made.in, codes);
+            OpCase& back = c.add("dequantize", {{"block", block}, {"bits", bits}}, {q, made.spec.outputs[1]}, {x});
+            back.in = codes;
+            if (bits == 8) continue;
+            const Operand packed{Type::u8, {rows, (cols * bits + 7) / 8}};
+            OpCase& joined = c.add("pack", {{"bits", bits}}, {q}, {packed});
+            joined.in[0] = codes[0];
+            c.add("unpack", {{"bits", bits}, {"size", cols}}, {packed}, {q}).in[0] =
+                c.source().uniform(Type::u8, packed.count(), 0, 255);
+        }
+        for (const Type type : {Type::f8e4m3, Type::f8e5m2}) {
+            const Operand f8{type, x.shape}, scale{Type::bf16, blocks};
+            const OpCase made = c.add("quantize", {{"block", block}}, {x}, {f8, scale});
+            Buffers codes = made.out;
+            run_reference(made.spec, made.in, codes);
+            c.add("dequantize", {{"block", block}}, {f8, scale}, {x}).in = codes;
+        }
+        for (const i64 k : {i64{1}, block / 2 + 1}) {
+            const Operand values{f, {rows, blocks[1], k}};
+            c.add("block_top_k", {{"block", block}}, {x}, {values, {Type::i32, values.shape}});
+        }
+    }
+}
+
 void gathers(Cases& c, Type type, i64 outer, i64 n, i64 inner) {
     const Operand held{type, {outer, n, inner}}, picked{type, {outer, 4, inner}};
     for (const i64 width : {inner, i64{1}}) {

@@ -54,6 +54,8 @@ void reductions(Cases& c, Type f, const std::vector<Reduced>& sizes, i64 count);
 void embeddings(Cases& c, Type f, i64 n, i64 rows, i64 cols);
 /// Around a dim of n: ids of elements and of rows, some outside; k of n; sums both ways; counting.
 void indices(Cases& c, Type f, i64 outer, i64 n, i64 inner);
+/// Codes of rows in blocks of several sizes, packed and back, and the largest of each block.
+void codes(Cases& c, Type f, i64 rows, i64 cols);
 /// gather alone, of any type.
 void gathers(Cases& c, Type type, i64 outer, i64 n, i64 inner);
 void ropes(Cases& c, Type f, i64 dim);

@@ -136,6 +136,24 @@ inline const Kinds every_kind{Products::onednn};  // kernels_guarded.cpp has all
 inline const Kinds every_kind(std::begin(all_products), std::end(all_products));
 #endif
 
+/// Runs on every table but the reference: the CPU's with some numbers of threads, and CUDA's emulated on GPUs of some
+/// sizes.
+inline void each_table(const std::function<void(const Kernels&, Context&)>& run) {
+    for (const cpu::Isa isa : {cpu::Isa::portable, cpu::Isa::avx2, cpu::Isa::avx512}) {
+        if (!cpu::available(isa)) continue;
+        for (const int threads : {1, 2, 7}) {
+            INFO("isa " << name_of(isa) << ", threads " << threads);
+            Context context(threads);
+            run(cpu::table(isa), context);
+        }
+    }
+    for (const int multiprocessors : {1, 2, 132}) {
+        INFO("emulated CUDA, " << multiprocessors << " multiprocessors");
+        emulated::Call call(nullptr, nullptr, multiprocessors);
+        run(emulated::table(), call);
+    }
+}
+
 inline void compare_with_reference(const Source& source, const std::vector<Buffer>& outputs, const Call& call,
                                    const Kinds& kinds = {Products::onednn}) {
     std::vector<Buffer> expected = outputs;

@@ -28,7 +28,9 @@ std::vector<double> numbers(const test::Array& array) {
     for (int64_t i = 0; i < array.type.count(); ++i)
         all.push_back(is_float(array.type.dtype)       ? array.f64()[i]
                       : size_of(array.type.dtype) == 4 ? array.i32_at(i)
-                                                       : static_cast<double>(array.data[static_cast<size_t>(i)]));
+                      : array.type.dtype == DType::i8
+                          ? static_cast<double>(static_cast<int8_t>(array.data[static_cast<size_t>(i)]))
+                          : static_cast<double>(static_cast<uint8_t>(array.data[static_cast<size_t>(i)])));
     return all;
 }
 

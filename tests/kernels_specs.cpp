@@ -1,7 +1,7 @@
 #include "kernels_specs.h"
 
-#include "kernels_cases.h"
 #include "ir/op.h"
+#include "kernels_cases.h"
 
 namespace orrery::kernels::testing {
 
@@ -15,6 +15,9 @@ DType dtype_of(Type type) {
         case Type::i32: return DType::i32;
         case Type::u32: return DType::u32;
         case Type::u8: return DType::u8;
+        case Type::i8: return DType::i8;
+        case Type::f8e4m3: return DType::f8e4m3;
+        case Type::f8e5m2: return DType::f8e5m2;
         default: return DType::f32;
     }
 }
@@ -80,6 +83,7 @@ std::vector<OpCase> op_cases(Source& source) {
         for (const auto& [outer, n, inner] :
              {std::tuple<i64, i64, i64>{3, 7, 5}, {40, 33, 1}, {2, 300, 40}, {1, 1500, 1}})
             indices(c, f, outer, n, inner);
+        for (const auto& [rows, cols] : {std::pair<i64, i64>{1, 9001}, {3, 777}, {40, 33}}) codes(c, f, rows, cols);
         for (const i64 dim : {6, 32, 64, 288}) ropes(c, f, dim);
         for (const auto& [rows, vocab] : {std::pair<i64, i64>{7, 33}, {40, 500}, {5, 9001}, {2, 20000}})
             losses(c, f, rows, vocab);
@@ -117,12 +121,13 @@ std::vector<OpCase> size_cases(Source& source, i64 n) {
         embeddings(c, f, n, 3, n);
         indices(c, f, 3, n, 1);
         indices(c, f, 2, 3, n);
+        codes(c, f, 3, n);
         ropes(c, f, 2 * n);
         losses(c, f, 3, n);
         tiled_losses(c, f, 7, n, n + 2);
         updates(c, f, n);
     }
-    for (const Type type : {Type::f32, Type::bf16, Type::f16, Type::f64, Type::i32, Type::u32, Type::u8}) {
+    for (const Type type : {Type::f32, Type::bf16, Type::f16, Type::f64, Type::i32, Type::u32, Type::u8, Type::i8}) {
         c.add("full", {{"value", 3.0}}, {}, {{type, {n}}});
         moves(c, type, 3, 5, n + 10);
         gathers(c, type, 3, n, 5);
@@ -149,6 +154,7 @@ std::vector<OpCase> block_cases(Source& source) {
         indices(c, f, 3, 1027, 1);
         indices(c, f, 2, 5, 1027);
         indices(c, f, 67, 9, 67);
+        codes(c, f, 2, 16391);
         ropes(c, f, 2054);
         losses(c, f, 3, 1027);
         tiled_losses(c, f, 7, 65, 1027);

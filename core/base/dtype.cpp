@@ -6,7 +6,7 @@
 namespace orrery {
 
 namespace {
-constexpr std::array<std::pair<DType, std::string_view>, 11> names{{{DType::f32, "f32"},
+constexpr std::array<std::pair<DType, std::string_view>, 12> names{{{DType::f32, "f32"},
                                                                     {DType::bf16, "bf16"},
                                                                     {DType::f16, "f16"},
                                                                     {DType::f64, "f64"},
@@ -16,7 +16,8 @@ constexpr std::array<std::pair<DType, std::string_view>, 11> names{{{DType::f32,
                                                                     {DType::u16, "u16"},
                                                                     {DType::u8, "u8"},
                                                                     {DType::f8e4m3, "f8e4m3"},
-                                                                    {DType::f8e5m2, "f8e5m2"}}};
+                                                                    {DType::f8e5m2, "f8e5m2"},
+                                                                    {DType::i8, "i8"}}};
 }  // namespace
 
 std::string_view name_of(DType t) {

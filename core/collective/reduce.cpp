@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -253,10 +255,12 @@ void reduce(DType dtype, ReduceOp op, Ins ins, Outs outs, int64_t count, bool st
         case DType::u32: return reduce_with<Plain<uint32_t>, VectorU32>(op, ins, outs, count, stream);
         case DType::u16: return reduce_with<Plain<uint16_t, uint32_t>, VectorU16>(op, ins, outs, count, stream);
         case DType::u8: return reduce_with<Plain<uint8_t, uint32_t>, VectorU8>(op, ins, outs, count, stream);
+        case DType::i8:
         case DType::f8e4m3:
         case DType::f8e5m2:
             throw Error(
-                "unsupported: reducing 8-bit floats across ranks, because their scales differ; reduce bf16 or f32");
+                fmt::format("unsupported: reducing {} across ranks, because their scales differ; reduce bf16 or f32",
+                            name_of(dtype)));
     }
 }
 

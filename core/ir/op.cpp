@@ -92,7 +92,7 @@ DType Infer::dtype_attribute(DType fallback) const {
     const std::string text = attributes.text("dtype");
     if (text.empty()) return fallback;
     const auto t = parse_dtype(text);
-    if (!t) fail(fmt::format("no type \"{}\"", text), "there are f32, bf16, f16, f64, i32, i64, u32, u16, u8");
+    if (!t) fail(fmt::format("no type \"{}\"", text), "there are f32, bf16, f16, f64, i32, i64, u32, u16, u8, i8");
     return *t;
 }
 

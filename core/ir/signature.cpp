@@ -14,7 +14,7 @@ namespace orrery {
 
 namespace {
 
-constexpr std::string_view all_letters = "fFa*nsiub";
+constexpr std::string_view all_letters = "fFa*nsiubc";
 constexpr std::string_view of_one_type = "fan";
 constexpr std::string_view of_any_type = "a*";
 
@@ -83,6 +83,7 @@ std::optional<DType> only_type(char letter) {
         case 'i': return DType::i32;
         case 'u': return DType::u32;
         case 'b': return DType::u8;
+        case 'c': return DType::i8;
         default: return std::nullopt;
     }
 }

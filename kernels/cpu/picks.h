@@ -72,8 +72,9 @@ inline void add_picks(Context& c, const Picks& s, In x, const std::int32_t* ids,
     team(parts, [&](int part) {
         const Owned own(s.x, parts, part);
         for (i64 o = own.outer[0]; o < own.outer[1] && !s.accumulate; ++o) {
-            for (i64 r = own.rows[0]; r < own.rows[1]; ++r)
-                zero(sums + (o * s.x.size + r) * s.x.inner + own.inner[0], own.inner[1] - own.inner[0]);
+            const i64 width = own.inner[1] - own.inner[0], rows = width == s.x.inner ? own.rows[1] - own.rows[0] : 1;
+            for (i64 r = own.rows[0]; r < own.rows[1]; r += rows)
+                zero(sums + (o * s.x.size + r) * s.x.inner + own.inner[0], rows * width);
         }
         add_owned(s, own, x, ids, sums);
     });

@@ -50,6 +50,9 @@ Words pattern_of(Type type, double value) {
         case Type::i32: return repeated(static_cast<std::int32_t>(value));
         case Type::u32: return repeated(static_cast<std::uint32_t>(value));
         case Type::u8: return repeated(static_cast<std::uint8_t>(value));
+        case Type::i8: return repeated(static_cast<std::int8_t>(value));
+        case Type::f8e4m3:
+        case Type::f8e5m2: return Words{};  // only 0, which has no other bits
         default: return repeated(static_cast<float>(value));
     }
 }

@@ -16,6 +16,7 @@ void add_loss(Kernels&);
 void add_tokens(Kernels&);
 void add_index(Kernels&);
 void add_dispatch(Kernels&);
+void add_codes(Kernels&);
 void add_attention(Kernels&);
 void add_update(Kernels&);
 
@@ -34,6 +35,7 @@ const Kernels& table() {
         add_tokens(k);
         add_index(k);
         add_dispatch(k);
+        add_codes(k);
         add_attention(k);
         add_update(k);
         return k;

@@ -226,6 +226,7 @@ struct AnyIn {
             case Type::i32: return static_cast<V>(static_cast<const std::int32_t*>(data)[i]);
             case Type::u32: return static_cast<V>(static_cast<const std::uint32_t*>(data)[i]);
             case Type::u8: return static_cast<V>(static_cast<const std::uint8_t*>(data)[i]);
+            case Type::i8: return static_cast<V>(static_cast<const std::int8_t*>(data)[i]);
             case Type::f64: return static_cast<V>(static_cast<const double*>(data)[i]);
             default: return static_cast<V>(static_cast<const float*>(data)[i]);
         }
@@ -271,6 +272,7 @@ struct AnyOut {
             case Type::i32: static_cast<std::int32_t*>(data)[i] = static_cast<std::int32_t>(v); return;
             case Type::u32: static_cast<std::uint32_t*>(data)[i] = static_cast<std::uint32_t>(v); return;
             case Type::u8: static_cast<std::uint8_t*>(data)[i] = static_cast<std::uint8_t>(v); return;
+            case Type::i8: static_cast<std::int8_t*>(data)[i] = static_cast<std::int8_t>(v); return;
             case Type::f64: static_cast<double*>(data)[i] = static_cast<double>(v); return;
             default: static_cast<float*>(data)[i] = static_cast<float>(v);
         }

@@ -1,4 +1,5 @@
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/codes.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/grouped_matmul.h"
 #include "kernels/cuda/index.h"

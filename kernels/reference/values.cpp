@@ -1,5 +1,7 @@
 #include "kernels/reference/values.h"
 
+#include "kernels/codes.h"
+
 namespace orrery::kernels::reference {
 
 namespace {
@@ -10,6 +12,8 @@ double widen(T x) {
 }
 double widen(bf16 x) { return to_float(x); }
 double widen(f16 x) { return to_float(x); }
+double widen(f8e4m3 x) { return from_f8<3>(x.bits); }
+double widen(f8e5m2 x) { return from_f8<2>(x.bits); }
 
 template <class T>
 void narrow(double x, T& y) {
@@ -17,6 +21,9 @@ void narrow(double x, T& y) {
 }
 void narrow(double x, bf16& y) { y = to_bf16(static_cast<float>(x)); }
 void narrow(double x, f16& y) { y = to_f16(static_cast<float>(x)); }
+void narrow(double x, std::int8_t& y) { y = static_cast<std::int8_t>(static_cast<std::int64_t>(x)); }
+void narrow(double x, f8e4m3& y) { y.bits = to_f8<3>(static_cast<float>(x)); }
+void narrow(double x, f8e5m2& y) { y.bits = to_f8<2>(static_cast<float>(x)); }
 
 /// Calls f with a null pointer of the element type.
 template <class F>
@@ -29,6 +36,9 @@ void visit(Type type, F f) {
         case Type::i32: return f(static_cast<std::int32_t*>(nullptr));
         case Type::u32: return f(static_cast<std::uint32_t*>(nullptr));
         case Type::u8: return f(static_cast<std::uint8_t*>(nullptr));
+        case Type::i8: return f(static_cast<std::int8_t*>(nullptr));
+        case Type::f8e4m3: return f(static_cast<f8e4m3*>(nullptr));
+        case Type::f8e5m2: return f(static_cast<f8e5m2*>(nullptr));
     }
 }
 
@@ -78,6 +88,7 @@ const Kernels& table() {
         add_tokens(k);
         add_index(k);
         add_dispatch(k);
+        add_codes(k);
         add_update(k);
         add_layout(k);
         return k;

@@ -31,6 +31,7 @@ void add_attention(Kernels&);
 void add_tokens(Kernels&);
 void add_index(Kernels&);
 void add_dispatch(Kernels&);
+void add_codes(Kernels&);
 void add_update(Kernels&);
 void add_layout(Kernels&);
 

@@ -57,7 +57,8 @@ Launch scale(const Request& r) {
 }
 
 Launch cast(const Request& r) {
-    if (r.input(0).moved_only || r.output(0).moved_only) r.refuse("i64 and u16 are moved only, never converted");
+    if (r.input(0).moved_only || r.output(0).moved_only)
+        r.refuse("i64, u16 and 8-bit floats are moved only, never converted");
     return
         [f = r.target.kernels.cast, n = r.output(0).count()](Context& c, Operands t) { f(c, in(t[0]), out(t[1]), n); };
 }

@@ -38,7 +38,7 @@ void Request::refuse(const std::string& why) const { throw Refused(spec.text() +
 namespace {
 
 constexpr std::span<const KernelRule> (*const families[])() = {elementwise_rules, contraction_rules, row_rules,
-                                                               index_rules, shape_rules};
+                                                               index_rules,       code_rules,        shape_rules};
 constexpr i64 most_elements = i64{1} << 40;
 
 }  // namespace

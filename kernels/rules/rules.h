@@ -84,6 +84,7 @@ std::span<const KernelRule> elementwise_rules();
 std::span<const KernelRule> contraction_rules();
 std::span<const KernelRule> row_rules();
 std::span<const KernelRule> index_rules();
+std::span<const KernelRule> code_rules();
 std::span<const KernelRule> shape_rules();
 
 /// nullptr when there is no such kernel.

@@ -29,6 +29,9 @@ std::string name_of(const Operand& operand) {
         case Type::i32: return "i32";
         case Type::u32: return "u32";
         case Type::u8: return "u8";
+        case Type::i8: return "i8";
+        case Type::f8e4m3: return "f8e4m3";
+        case Type::f8e5m2: return "f8e5m2";
     }
     return "?";
 }

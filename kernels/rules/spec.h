@@ -22,7 +22,7 @@ public:
 struct Operand {
     Type type = Type::f32;
     std::vector<std::int64_t> shape;
-    bool moved_only = false;  ///< integers that kernels only move, represented by a type of their width
+    bool moved_only = false;  ///< kernels only move it; i64 and u16 are represented by a type of their width
 
     std::int64_t count() const;
     std::int64_t rows() const;  ///< product of all sizes but the last

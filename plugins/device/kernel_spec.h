@@ -15,11 +15,12 @@ inline kernels::Type kernel_type(DType type) {
         case DType::i32: return kernels::Type::i32;
         case DType::u32: return kernels::Type::u32;
         case DType::u8: return kernels::Type::u8;
+        case DType::i8: return kernels::Type::i8;
+        case DType::f8e4m3: return kernels::Type::f8e4m3;
+        case DType::f8e5m2: return kernels::Type::f8e5m2;
         // only_moved(): any type of the same width does.
         case DType::i64: return kernels::Type::f64;
         case DType::u16: return kernels::Type::f16;
-        case DType::f8e4m3:
-        case DType::f8e5m2: return kernels::Type::u8;
     }
     return kernels::Type::f32;
 }

@@ -2,7 +2,7 @@
 -- Types of the script library for editors (LuaCATS). Nothing here runs; tests/lua/test_meta.lua keeps it true: every
 -- function and method is here and nothing else is. The build makes scripts/orrery/meta.lua of it, with the ops.
 
----@alias DType "f32" | "bf16" | "f16" | "i32" | "u8"
+---@alias DType "f32" | "bf16" | "f16" | "i32" | "u8" | "i8"
 ---@alias Number number | Value      a number becomes a constant of the other operand's type
 ---@alias Dim string | integer       a logical name, or a number counted from 1
 ---@alias NewDim string | integer | { [1]: string, [2]: integer }   keep a dim, an unnamed size, a named size

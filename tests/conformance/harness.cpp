@@ -15,8 +15,8 @@
 
 #include <fmt/format.h>
 
-#include "suites/chosen.h"
 #include "run/control/rendezvous.h"
+#include "suites/chosen.h"
 
 namespace orrery::conformance {
 namespace {
@@ -390,8 +390,9 @@ void store(const Tensor& t, int64_t i, double value) {
         case DType::u32: static_cast<uint32_t*>(t.data)[i] = static_cast<uint32_t>(value); break;
         case DType::u16: static_cast<uint16_t*>(t.data)[i] = static_cast<uint16_t>(value); break;
         case DType::u8: static_cast<uint8_t*>(t.data)[i] = static_cast<uint8_t>(value); break;
+        case DType::i8:
         case DType::f8e4m3:
-        case DType::f8e5m2: throw std::logic_error("no transport adds 8-bit floats");
+        case DType::f8e5m2: throw std::logic_error("no transport adds codes");
     }
 }
 
@@ -406,10 +407,11 @@ double load(const Tensor& t, int64_t i) {
         case DType::u32: return static_cast<uint32_t*>(t.data)[i];
         case DType::u16: return static_cast<uint16_t*>(t.data)[i];
         case DType::u8: return static_cast<uint8_t*>(t.data)[i];
+        case DType::i8:
         case DType::f8e4m3:
         case DType::f8e5m2: break;
     }
-    throw std::logic_error("no transport adds 8-bit floats");
+    throw std::logic_error("no transport adds codes");
 }
 
 }  // namespace orrery::conformance

@@ -40,9 +40,9 @@ inline Array drawn(const TensorType& type, const std::optional<Draw>& asked, uns
         if (size_of(type.dtype) == 4)
             array.i32()[i] = static_cast<int32_t>(number);
         else if (size_of(type.dtype) == 1)
-            array.data[static_cast<size_t>(i)] = static_cast<char>(static_cast<uint8_t>(number));
+            array.data[static_cast<size_t>(i)] = static_cast<char>(static_cast<int>(number));
         else
-            throw Error("samples draw floats, i32, u32 and u8, not " + type.text());
+            throw Error("samples draw floats, i32, u32 and bytes, not " + type.text());
     }
     return array;
 }

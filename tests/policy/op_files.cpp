@@ -38,6 +38,8 @@ const std::map<std::string, size_t> exceptions{
     {"sumsq", 8},
     {"swiglu", 8},
     {"cross_entropy", 8},
+    // The pass quantize_products inserts it.
+    {"quantize", 8},
     // Operators of values; what sums, and what makes partial results whole.
     {"add", 11},
     {"sub", 8},
@@ -73,7 +75,7 @@ const std::set<std::string> words{
     "abs",     "add",           "cast",    "concat",     "cos",       "div",     "equal", "exp",  "full",
     "greater", "greater_equal", "less",    "log",        "max",       "mul",     "neg",   "pad",  "pow",
     "random",  "scale",         "select",  "less_equal", "slice",     "sigmoid", "sin",   "sqrt", "square",
-    "sub",     "maximum",       "minimum", "sum",        "transpose", "reshape", "tanh",
+    "sub",     "maximum",       "minimum", "sum",        "transpose", "reshape", "tanh",  "pack", "unpack",
 };
 
 std::set<std::string> op_names() {

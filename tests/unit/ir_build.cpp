@@ -208,3 +208,30 @@ TEST_CASE("the manual's table lists every op") {
         CHECK(text.str().find('`' + std::string(def->name)) != std::string::npos);
     }
 }
+
+TEST_CASE_METHOD(Fixture, "ops of codes say which blocks, bits and scales they take") {
+    using std::literals::operator""s;
+    const ValueId q = b.input("q", {DType::i8, {8, 512}}, {"batch", ""}, at(7));
+    const ValueId scale = b.input("scale", {DType::bf16, {8, 3}}, {}, at(8));
+    CHECK(fails("quantize", {x}, {{"dtype", "i32"s}}) ==
+          "mlp.lua:9: quantize: dtype is i32; give i8, f8e4m3 or f8e5m2");
+    CHECK(fails("quantize", {x}, {{"dtype", "i8"s}, {"bits", int64_t{3}}}) ==
+          "mlp.lua:9: quantize: bits = 3; give 8, 4, 2 or 1");
+    CHECK(fails("quantize", {x}, {{"bits", int64_t{4}}}) == "mlp.lua:9: quantize: bits = 4 of f8e4m3; they are of i8");
+    CHECK(fails("quantize", {x}, {{"block", int64_t{0}}}) == "mlp.lua:9: quantize: block = 0 must be at least 1");
+    CHECK(
+        fails("dequantize", {x, scale}) ==
+        "mlp.lua:9: dequantize: x f32[batch=8,embed=512] (mlp.lua:3) is neither i8 nor a float of 8 bits; quantize it");
+    CHECK(fails("dequantize", {q, scale}, {{"block", int64_t{256}}}) ==
+          "mlp.lua:9: dequantize: scale bf16[8,3] (mlp.lua:8) is not one scale for each block of q i8[batch=8,512] "
+          "(mlp.lua:7); "
+          "expected [8,2]");
+    CHECK(fails("unpack", {b.one("pack", {q}, {{"bits", int64_t{2}}}, at(9))},
+                {{"bits", int64_t{2}}, {"size", int64_t{508}}})
+              .find("unpack: size = 508 of 2 bits is not what the rows of") != std::string::npos);
+    CHECK(fails("block_top_k", {x}, {{"k", int64_t{9}}, {"block", int64_t{8}}}) ==
+          "mlp.lua:9: block_top_k: k = 9 is out of range: expected 1 to the block's 8");
+    const std::vector<ValueId> made = b.add("quantize", {x}, {{"dtype", "i8"s}, {"block", int64_t{500}}}, at(9));
+    CHECK(p.value(made[0]).type == TensorType{DType::i8, {8, 512}});
+    CHECK(p.value(made[1]).type == TensorType{DType::bf16, {8, 2}});
+}

@@ -227,6 +227,11 @@ TEST_CASE("what cannot be differentiated says why") {
     const ValueId loss = b.one("sum", {lse[1]}, {}, {"", "m.lua", 6, 0});
     CHECK(message([&] { differentiate(p, loss); }).find("no gradient flows through the result \"rstd\"") !=
           std::string::npos);
+    const auto codes = b.add("quantize", {w}, {{"block", int64_t{2}}}, {"", "m.lua", 7, 0});
+    const ValueId decoded = b.one("dequantize", codes, {{"block", int64_t{2}}}, {"", "m.lua", 8, 0});
+    const ValueId of_codes = b.one("sum", {decoded}, {}, {"", "m.lua", 9, 0});
+    CHECK(message([&] { differentiate(p, of_codes); }) ==
+          "m.lua:8: the loss depends on dequantize %9 (dequantize), m.lua:8, an op that has no gradient");
 }
 
 TEST_CASE("flops follow the conventions") {

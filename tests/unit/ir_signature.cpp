@@ -73,7 +73,7 @@ TEST_CASE("every op has types that agree with its operands, but collectives have
           "them");
     CHECK(
         problem({"x", "bias?"}, "f f -> f") ==
-        "the op tide has operands (x, bias?) that do not match its types \"f f -> f\": expected a letter of fFa*nsiub "
+        "the op tide has operands (x, bias?) that do not match its types \"f f -> f\": expected a letter of fFa*nsiubc "
         "for each operand, with its \"?\" or \"...\", then \"->\" and a letter for each output; \"?\", and one "
         "\"...\" of the inputs, come last");
     for (const char* types : {"f", "f ->", "f f", "f f -> f", "f? -> f", "f... -> f", "x -> f", "ff -> f", "f -> f...",
@@ -136,6 +136,8 @@ TEST_CASE_METHOD(Recorder, "operands of the wrong type are refused where an op i
     CHECK(fails("cast", {DType::u32}, rows, {{"dtype", std::string("f32")}}).empty());
     CHECK_THAT(fails("sum", {DType::f32}, rows, {{"dtype", std::string("i32")}}),
                said("sum: output 0 would be i32, expected a floating-point type; give another dtype"));
+    CHECK_THAT(fails("pack", {DType::u8}, rows, {{"bits", int64_t{4}}}),
+               said("pack: w u8[2,4] (a.lua:1) is not i8; cast it to i8"));
 }
 
 TEST_CASE_METHOD(Recorder, "an inference that disagrees with the op's types is refused") {

@@ -16,24 +16,6 @@ namespace {
 
 constexpr float no_number = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
 
-/// Runs on every table but the reference: the CPU's with some numbers of threads, and CUDA's emulated on GPUs of some
-/// sizes.
-void each_table(const std::function<void(const Kernels&, Context&)>& run) {
-    for (const cpu::Isa isa : {cpu::Isa::portable, cpu::Isa::avx2, cpu::Isa::avx512}) {
-        if (!cpu::available(isa)) continue;
-        for (const int threads : {1, 2, 7}) {
-            INFO("isa " << name_of(isa) << ", threads " << threads);
-            Context context(threads);
-            run(cpu::table(isa), context);
-        }
-    }
-    for (const int multiprocessors : {1, 2, 132}) {
-        INFO("emulated CUDA, " << multiprocessors << " multiprocessors");
-        emulated::Call call(nullptr, nullptr, multiprocessors);
-        run(emulated::table(), call);
-    }
-}
-
 }  // namespace
 
 TEST_CASE("sums by index have the same bits on every table, with any number of threads") {

@@ -7,7 +7,7 @@
 
 namespace orrery {
 
-enum class DType : uint8_t { f32, bf16, f16, f64, i32, i64, u32, u16, u8, f8e4m3, f8e5m2 };
+enum class DType : uint8_t { f32, bf16, f16, f64, i32, i64, u32, u16, u8, f8e4m3, f8e5m2, i8 };
 
 /// Bytes of one element.
 constexpr int64_t size_of(DType t) {
@@ -22,12 +22,13 @@ constexpr int64_t size_of(DType t) {
         case DType::u16: return 2;
         case DType::u8:
         case DType::f8e4m3:
-        case DType::f8e5m2: return 1;
+        case DType::f8e5m2:
+        case DType::i8: return 1;
     }
     return 0;
 }
 
-/// True for floats that ops compute in. 8-bit floats are only operands of GEMMs, with a scale (core/ir/ops/f8).
+/// True for floats that ops compute in. 8-bit floats are only codes with a scale: of `quantize`, operands of GEMMs.
 constexpr bool is_float(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16 || t == DType::f64; }
 
 /// Name of a dtype in the text form of programs: "f32", "bf16", ...

@@ -124,7 +124,7 @@ struct OpDef {
     ///   f  a float; all f's have one type    F  a float of any type
     ///   a  any type; all a's have one type   *  any type
     ///   n  i32 or a float; all n's have one  s  a statistic or scalar: f32 (f64 in reference kernels)
-    ///   i  i32    u  u32    b  u8
+    ///   i  i32    u  u32    b  u8    c  i8
     std::string_view types = {};
     std::vector<AttributeDef> attributes = {};
     std::vector<Typed> (*infer)(Infer&) = nullptr;

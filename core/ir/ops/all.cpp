@@ -13,6 +13,7 @@ namespace ops {
 std::vector<OpDef> elementwise_ops();
 std::vector<OpDef> matmul_ops();
 std::vector<OpDef> grouped_matmul_ops();
+std::vector<OpDef> code_ops();
 std::vector<OpDef> f8_ops();
 std::vector<OpDef> reduce_ops();
 std::vector<OpDef> norm_ops();
@@ -38,6 +39,7 @@ std::vector<OpDef> make_table() {
              ops::elementwise_ops,
              ops::matmul_ops,
              ops::grouped_matmul_ops,
+             ops::code_ops,
              ops::f8_ops,
              ops::reduce_ops,
              ops::norm_ops,

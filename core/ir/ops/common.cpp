@@ -96,6 +96,7 @@ ValueId times_dy(Backward& g, ValueId slope, DType in) {
 }
 
 int64_t no_flops(const Program&, const Op&) { return 0; }
+int64_t input_flops(const Program& program, const Op& op) { return program.value(op.inputs[0]).type.count(); }
 int64_t one_flop(const Program& program, const Op& op) { return program.value(op.outputs[0]).type.count(); }
 int64_t some_flops(const Program& program, const Op& op) { return 10 * program.value(op.outputs[0]).type.count(); }
 

@@ -32,8 +32,11 @@ FactorRule last_dim_whole_rule(const Program& program, const Op& op);
 ValueId times_dy(Backward& g, ValueId slope, DType in);
 
 int64_t no_flops(const Program& program, const Op& op);
-int64_t one_flop(const Program& program, const Op& op);    ///< 1 per element of output 0
-int64_t some_flops(const Program& program, const Op& op);  ///< 10 per element of output 0
+int64_t input_flops(const Program& program, const Op& op);  ///< 1 per element of input 0
+int64_t one_flop(const Program& program, const Op& op);     ///< 1 per element of output 0
+int64_t some_flops(const Program& program, const Op& op);   ///< 10 per element of output 0
+
+inline bool is_f8(DType type) { return type == DType::f8e4m3 || type == DType::f8e5m2; }
 
 inline const Shape& shape_of(const Program& program, ValueId id) { return program.value(id).type.shape; }
 inline int rank_of(const Program& program, ValueId id) { return static_cast<int>(shape_of(program, id).size()); }
@@ -42,6 +45,7 @@ inline TensorType f32(Shape shape) { return {DType::f32, std::move(shape)}; }
 inline TensorType i32(Shape shape) { return {DType::i32, std::move(shape)}; }
 inline TensorType u32(Shape shape) { return {DType::u32, std::move(shape)}; }
 inline TensorType u8(Shape shape) { return {DType::u8, std::move(shape)}; }
+inline TensorType i8(Shape shape) { return {DType::i8, std::move(shape)}; }
 using Samples = std::vector<OpSample>;
 using Ints = std::vector<int64_t>;
 

@@ -1,6 +1,7 @@
 // GEMMs with 8-bit float operands. An operand has one scale per rank, from the largest magnitude of the part that the
 // rank holds (current scaling, per tensor: Micikevicius et al. 2022, FP8 Formats for Deep Learning; NVIDIA Transformer
-// Engine, Float8CurrentScaling). The pass quantize_products inserts them. No device plugin here has kernels.
+// Engine, Float8CurrentScaling). The pass quantize_products inserts them after quantize. No device plugin here has
+// kernels.
 #include <fmt/format.h>
 
 #include "ir/ops/common.h"
@@ -8,29 +9,6 @@
 namespace orrery::ops {
 
 namespace {
-
-bool is_f8(DType type) { return type == DType::f8e4m3 || type == DType::f8e5m2; }
-
-/// quantize: x of f32, bf16 or f16 -> q of 8 bits and scale f32[], such that x is about q times scale.
-std::vector<Typed> infer_quantize(Infer& at) {
-    const Typed x = at.typed(0);
-    const DType type = at.dtype_attribute(DType::f8e4m3);
-    if (!is_f8(type)) at.fail(fmt::format("dtype is {}", name_of(type)), "give f8e4m3 or f8e5m2");
-    return {make_typed(type, x.type.shape, x.dims), make_typed(DType::f32, {}, {})};
-}
-
-/// No dim of quantize may be split, since a rank with a part of x would compute another scale.
-FactorRule quantize_rule(const Program& program, const Op& op) {
-    RuleMaker make;
-    FactorRule::Dims dims;
-    for (const int64_t size : shape_of(program, op.inputs[0])) dims.push_back(make.whole(size));
-    make.rule.inputs = {dims};
-    make.rule.outputs = {dims, {}};
-    return make.rule;
-}
-
-/// Three FLOPs per element: comparison for the largest magnitude, multiplication, rounding.
-int64_t quantize_flops(const Program& program, const Op& op) { return 3 * program.value(op.inputs[0]).type.count(); }
 
 void expect_f8(const Infer& at, size_t operand) {
     if (!is_f8(at.dtype(operand))) at.fail(fmt::format("{} is no float of 8 bits", at.show(operand)), "quantize it");
@@ -106,14 +84,6 @@ int64_t f8_flops(const Program& program, const Op& op) { return plain(op).flops(
 
 std::vector<OpDef> f8_ops() {
     return {
-        {.name = "quantize",
-         .operands = {"x"},
-         .types = "F -> * s",
-         .attributes = {text("dtype")},
-         .infer = infer_quantize,
-         .rule = quantize_rule,
-         .flops = quantize_flops,
-         .elsewhere = true},
         {.name = "matmul_quantized",
          .operands = {"a", "b", "scale_a", "scale_b", "bias?"},
          .types = "* * s s F? -> F",

@@ -215,8 +215,6 @@ FactorRule one_hot_rule(const Program& program, const Op& op) {
     return make.rule;
 }
 
-int64_t input_flops(const Program& program, const Op& op) { return program.value(op.inputs[0]).type.count(); }
-
 // Test samples of gather. Ids are from -1 to 9; both ends are out of range and select nothing.
 Samples gathers() {
     const Draw ids{-1, 9};

@@ -42,8 +42,8 @@ DType dtype_field(lua_State* L, Fields& fields, DType fallback) {
     if (!name) return fallback;
     const auto dtype = parse_dtype(*name);
     if (!dtype)
-        fail(L,
-             fmt::format("no dtype {}{}", quote(*name), choices("known", *name, {"f32", "bf16", "f16", "i32", "u8"})));
+        fail(L, fmt::format("no dtype {}{}", quote(*name),
+                            choices("known", *name, {"f32", "bf16", "f16", "i32", "u8", "i8"})));
     return *dtype;
 }
 

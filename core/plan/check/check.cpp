@@ -210,8 +210,9 @@ private:
         const TransportContract& contract = contracts_.of(axis.name);
         const auto& dtypes = contract.dtypes;
         const DType dtype = i.operands[0].type.dtype;
-        if (!dtypes.empty() && std::find(dtypes.begin(), dtypes.end(), dtype) == dtypes.end())
-            fail(fmt::format("the transport of axis {} does not support {}; choose another for {} in [transport.axis]",
+        const bool reduces = i.opcode == Opcode::all_reduce || i.opcode == Opcode::reduce_scatter;
+        if (reduces && !dtypes.empty() && std::find(dtypes.begin(), dtypes.end(), dtype) == dtypes.end())
+            fail(fmt::format("the transport of axis {} does not reduce {}; choose another for {} in [transport.axis]",
                              axis.name, name_of(dtype), join(split(axis.name, '+'), " and ")));
         if (i.opcode == Opcode::all_reduce && !contract.in_place && overlap(i.operands[0], i.operands[1]))
             fail(fmt::format("is in place, which the transport of axis {} does not support", axis.name));

@@ -30,11 +30,13 @@ std::string_view npy_field(std::string_view header, std::string_view key) {
 
 DType npy_dtype(std::string_view descr) {
     constexpr std::pair<std::string_view, DType> known[] = {
-        {"'<f4'", DType::f32}, {"'<f2'", DType::f16}, {"'<f8'", DType::f64}, {"'<i4'", DType::i32},
-        {"'<i8'", DType::i64}, {"'<u4'", DType::u32}, {"'<u2'", DType::u16}, {"'|u1'", DType::u8}};
+        {"'<f4'", DType::f32}, {"'<f2'", DType::f16}, {"'<f8'", DType::f64},
+        {"'<i4'", DType::i32}, {"'<i8'", DType::i64}, {"'<u4'", DType::u32},
+        {"'<u2'", DType::u16}, {"'|u1'", DType::u8},  {"'|i1'", DType::i8}};
     for (const auto& [name, dtype] : known)
         if (name == descr) return dtype;
-    throw Error(fmt::format("its elements are {}; supported: f2, f4, f8, i4, i8, u1, u2, u4, little-endian", descr));
+    throw Error(
+        fmt::format("its elements are {}; supported: f2, f4, f8, i1, i4, i8, u1, u2, u4, little-endian", descr));
 }
 
 Shape npy_shape(std::string_view text) {

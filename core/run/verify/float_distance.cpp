@@ -46,6 +46,7 @@ double number_at(DType dtype, const void* data, int64_t i) {
         case DType::u32: return load<uint32_t>(data, i);
         case DType::u16: return load<uint16_t>(data, i);
         case DType::u8: return load<uint8_t>(data, i);
+        case DType::i8: return load<int8_t>(data, i);
         case DType::f8e4m3: return static_cast<double>(widen_f8e4m3(load<uint8_t>(data, i)));
         case DType::f8e5m2: return static_cast<double>(widen_f8e5m2(load<uint8_t>(data, i)));
     }

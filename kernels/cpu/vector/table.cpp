@@ -18,6 +18,7 @@ const Kernels& table() {
         add_tokens(k);
         add_index(k);
         add_dispatch(k);
+        add_codes(k);
         add_update(k);
         add_layout(k);
         return k;

@@ -2,6 +2,7 @@
 #include "kernels/cuda/emulated/emulated.h"
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/codes.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/grouped_matmul.h"

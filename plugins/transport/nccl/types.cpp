@@ -25,6 +25,7 @@ ncclDataType_t reducible(DType type) {
         case DType::u32: return ncclUint32;
         case DType::u8: return ncclUint8;
         case DType::u16:
+        case DType::i8:
         case DType::f8e4m3:
         case DType::f8e5m2: break;
     }

@@ -27,12 +27,12 @@ constexpr int64_t longest_header = 100'000'000;  // max bytes of a header, as in
 constexpr std::pair<DType, std::string_view> stored_names[] = {
     {DType::f32, "F32"}, {DType::bf16, "BF16"},      {DType::f16, "F16"},        {DType::f64, "F64"},
     {DType::i32, "I32"}, {DType::i64, "I64"},        {DType::u32, "U32"},        {DType::u16, "U16"},
-    {DType::u8, "U8"},   {DType::f8e4m3, "F8_E4M3"}, {DType::f8e5m2, "F8_E5M2"},
+    {DType::u8, "U8"},   {DType::f8e4m3, "F8_E4M3"}, {DType::f8e5m2, "F8_E5M2"}, {DType::i8, "I8"},
 };
 
 /// Bits per element of the safetensors dtypes that Orrery does not compute with.
 constexpr std::pair<std::string_view, int64_t> foreign_bits[] = {
-    {"BOOL", 8},    {"I8", 8},      {"I16", 16},        {"U64", 64},        {"C64", 64}, {"F8_E8M0", 8},
+    {"BOOL", 8},    {"I16", 16},    {"U64", 64},        {"C64", 64},        {"F8_E8M0", 8},
     {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F4", 4},
 };
 
@@ -254,7 +254,7 @@ void SafetensorsFile::read(std::string_view name, const Shape& offset, const Ten
     const StoredTensor& found = tensor(name);
     if (!found.foreign.empty())
         throw Error(
-            fmt::format("{}: tensor {} is {}, an unsupported type\n  supported: F32 BF16 F16 F64 I32 I64 U32 U16 U8",
+            fmt::format("{}: tensor {} is {}, an unsupported type\n  supported: F32 BF16 F16 F64 I32 I64 U32 U16 U8 I8",
                         path_, quote(name), found.text()));
     bool inside = offset.size() == found.type.shape.size() && out.shape.size() == offset.size();
     for (size_t dim = 0; inside && dim < offset.size(); ++dim)

@@ -1,0 +1,190 @@
+// Codes of blocks: equal bits on every table, the bounds of kernels/codes.h, and what is no number.
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernels/codes.h"
+#include "kernels_compare.h"
+#include "orrery/half.h"
+
+using namespace orrery;
+using namespace orrery::kernels;
+using namespace orrery::kernels::testing;
+
+namespace {
+
+constexpr float no_number = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+constexpr double denormal = 0x1p-126;
+
+struct Numbers {
+    std::string name;
+    std::vector<float> x;
+    bool finite = true;
+};
+
+std::vector<Numbers> all_numbers(Source& source, i64 n) {
+    const std::vector<double> drawn = source.uniform(Type::f32, n).values();
+    const auto made = [&](auto f) {
+        std::vector<float> x;
+        for (const double e : drawn) x.push_back(static_cast<float>(f(e)));
+        return x;
+    };
+    std::vector<Numbers> all{{"random", made([](double e) { return e; })},
+                             {"zero", made([](double) { return 0.0; })},
+                             {"constant", made([](double) { return -2.5; })},
+                             {"1e30", made([](double e) { return 1e30 * e; })},
+                             {"denormal", made([](double e) { return 1e-39 * e; })},
+                             {"near the smallest scale", made([](double e) { return 127 * denormal * e; })},
+                             {"halves", made([](double e) { return std::round(254 * e) / 2; })}};
+    Numbers infinite = all[0], none = all[0];
+    infinite.x[static_cast<size_t>(n / 2)] = -infinity;
+    none.x[static_cast<size_t>(n / 3)] = no_number;
+    all.push_back({"with an infinity", infinite.x, false});
+    all.push_back({"with a NaN", none.x, false});
+    return all;
+}
+
+/// How far an element may be from what its code stands for; of a sign: how far all of a block may be, squared.
+double bound(Code code, double x, double scale) {
+    switch (code) {
+        case Code::i8:
+        case Code::i4: return 0.501 * scale;
+        case Code::i2: return scale / 2 * 1.00001;
+        case Code::f8e4m3: return 0x1p-4 * x * 1.00001 + 0x1p-10 * scale;
+        case Code::f8e5m2: return 0x1p-3 * x * 1.00001 + 0x1p-17 * scale;
+        case Code::sign: break;
+    }
+    return infinity;
+}
+
+/// The largest scale that a block may have, from its largest magnitude.
+double largest_scale(Code code, double top) {
+    const double levels = code == Code::i8       ? 127
+                          : code == Code::i4     ? 7
+                          : code == Code::i2     ? 2
+                          : code == Code::f8e4m3 ? 448
+                                                 : 57344;
+    return code == Code::sign ? top * 1.00001 : std::max(top / levels * (1 + 0x1p-7), denormal);
+}
+
+void check_bounds(const Blocks& s, Code code, const Numbers& numbers, const Buffer& scales, const Buffer& decoded) {
+    const std::vector<double> scale = scales.values(), d = decoded.values();
+    for (i64 b = 0; b < s.count(); ++b) {
+        double error = 0, norm = 0, top = 0;
+        bool finite = true, some = false;
+        for (i64 i = s.first(b); i < s.first(b) + s.size(b); ++i) {
+            const double x = static_cast<double>(numbers.x[static_cast<size_t>(i)]), y = d[static_cast<size_t>(i)];
+            finite = finite && std::isfinite(x);
+            some = some || !std::isfinite(y);
+            top = std::max(top, std::abs(x));
+            norm += x * x;
+            error += (x - y) * (x - y);
+            if (std::isfinite(scale[static_cast<size_t>(b)]) &&
+                std::abs(x - y) > bound(code, std::abs(x), scale[static_cast<size_t>(b)]) + denormal)
+                FAIL("element " << i << ", " << x << ", is decoded to " << y);
+        }
+        CHECK(finite != some);
+        if (!finite) continue;
+        CHECK(scale[static_cast<size_t>(b)] <= largest_scale(code, top) + denormal);
+        const double left_out = static_cast<double>(s.size(b)) * denormal * denormal;
+        CHECK(std::sqrt(error) <= std::sqrt(norm) * 1.000001 + std::sqrt(left_out));
+    }
+}
+
+}  // namespace
+
+TEST_CASE("codes have the reference's bits on every table, and what they stand for is within their bounds") {
+    Source source;
+    INFO("seed " << source.seed);
+    for (const Blocks& s : {Blocks{1, 600, 256}, Blocks{3, 75, 64}, Blocks{2, 5, 7}})
+        for (const Numbers& numbers : all_numbers(source, s.rows * s.cols))
+            for (const Code code : {Code::i8, Code::i4, Code::i2, Code::sign, Code::f8e4m3, Code::f8e5m2})
+                for (const bool narrow : {true, false}) {
+                    INFO(numbers.name << ", code " << static_cast<int>(code) << ", block " << s.block << ", narrow "
+                                      << narrow);
+                    const i64 n = s.rows * s.cols;
+                    const Type type = narrow ? Type::bf16 : Type::f32;
+                    Buffer q(Type::i8, n), scale(type, s.count()), y(Type::f32, n);
+                    Context one;
+                    reference::table().quantize(one, s, code, narrow, numbers.x.data(), q.out().data, scale.out());
+                    reference::table().dequantize(one, s, code, q.in().data, scale.in(), y.out());
+                    check_bounds(s, code, numbers, scale, y);
+                    each_table([&](const Kernels& k, Context& context) {
+                        Buffer codes(Type::i8, n), scales(type, s.count()), decoded(Type::f32, n);
+                        k.quantize(context, s, code, narrow, numbers.x.data(), codes.out().data, scales.out());
+                        CHECK(codes.same_bits(q));
+                        // Sums of magnitudes are rounded in another order; the largest is exact.
+                        if (code != Code::sign) CHECK(scales.same_bits(scale));
+                        k.dequantize(context, s, code, codes.in().data, scales.in(), decoded.out());
+                        check_bounds(s, code, numbers, scales, decoded);
+                        k.dequantize(context, s, code, q.in().data, scale.in(), decoded.out());
+                        check_close(decoded, y);
+                    });
+                }
+}
+
+TEST_CASE("floats of 8 bits are those of orrery/half.h") {
+    for (int code = 0; code < 256; ++code) {
+        const auto bits = static_cast<std::uint8_t>(code);
+        INFO("code " << code);
+        const auto same = [](float a, float b) { return a == b || (a != a && b != b); };
+        CHECK(same(from_f8<3>(bits), widen_f8e4m3(bits)));
+        CHECK(same(from_f8<2>(bits), widen_f8e5m2(bits)));
+    }
+    // Every f32 of 12 bits, and those next to it: among them all numbers of 8 bits and the middle of each two.
+    for (std::uint32_t high = 0; high < 1u << 12; ++high)
+        for (const std::uint32_t bits : {high << 20, (high << 20) + 1, (high << 20) - 1}) {
+            const auto x = std::bit_cast<float>(bits);
+            INFO("bits " << bits);
+            CHECK(to_f8<3>(x) == narrow_f8e4m3(x));
+            CHECK(to_f8<2>(x) == narrow_f8e5m2(x));
+        }
+}
+
+TEST_CASE("packed codes come back on every table") {
+    Source source;
+    INFO("seed " << source.seed);
+    for (const int bits : {1, 2, 4})
+        for (const auto& [rows, cols] : {std::pair<i64, i64>{1, 70000}, {5, 33}, {9, 1}}) {
+            INFO(bits << " bits, rows of " << cols);
+            const i64 half = i64{1} << (bits - 1), bytes = (cols * bits + 7) / 8;
+            Buffer q(Type::i8, rows * cols), packed(Type::u8, rows * bytes);
+            q.set(source.integers(rows * cols, -half, half - 1).values());
+            Context one;
+            reference::table().pack(one, bits, q.as<std::int8_t>(), packed.as<std::uint8_t>(), rows, cols);
+            each_table([&](const Kernels& k, Context& context) {
+                Buffer made(Type::u8, rows * bytes), back(Type::i8, rows * cols);
+                k.pack(context, bits, q.as<std::int8_t>(), made.as<std::uint8_t>(), rows, cols);
+                CHECK(made.same_bits(packed));
+                k.unpack(context, bits, made.as<std::uint8_t>(), back.as<std::int8_t>(), rows, cols);
+                CHECK(back.same_bits(q));
+            });
+        }
+}
+
+TEST_CASE("the largest of a block are the same on every table: ties by index, what is no number first") {
+    Source source;
+    INFO("seed " << source.seed);
+    for (const Blocks& s : {Blocks{1, 2500, 2048}, Blocks{3, 40, 16}, Blocks{1, 5, 64}})
+        for (const Numbers& numbers : all_numbers(source, s.rows * s.cols))
+            for (const i64 k : {i64{1}, i64{9}, s.block / 10 + 1, s.block}) {
+                INFO(numbers.name << ", " << k << " of " << s.block);
+                if (k > s.block) continue;
+                Buffer values(Type::f32, s.count() * k), ids(Type::i32, s.count() * k);
+                Context one;
+                reference::table().block_top_k(one, s, k, numbers.x.data(), values.out(), ids.as<std::int32_t>());
+                bool finite = true;
+                for (const double v : values.values()) finite = finite && std::isfinite(v);
+                CHECK(finite == numbers.finite);
+                each_table([&](const Kernels& table, Context& context) {
+                    Buffer chosen(Type::f32, s.count() * k), places(Type::i32, s.count() * k);
+                    table.block_top_k(context, s, k, numbers.x.data(), chosen.out(), places.as<std::int32_t>());
+                    CHECK(places.same_bits(ids));
+                    CHECK(chosen.same_bits(values));
+                });
+            }
+}
