@@ -99,7 +99,7 @@ struct Round::Reader {
 Round::Round(std::string_view text, Origin origin) : text_(trim(text)), origin_(std::move(origin)) {
     Reader{*this}.run();
     takes_batch_.assign(names_.size(), false);
-    if (text_ == "step") prove({true});
+    if (plain()) prove({true});
 }
 
 /// Counts the runs and steps of one time of a part and of what it holds.

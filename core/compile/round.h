@@ -18,6 +18,8 @@ public:
     explicit Round(std::string_view text = "step", Origin origin = {});
 
     const std::string& text() const { return text_; }
+    /// Whether it is the round of a script that gives none: one step after the other.
+    bool plain() const { return text_ == "step"; }
     const Origin& origin() const { return origin_; }
     /// The different names, in the order in which they appear first.
     const std::vector<std::string>& names() const { return names_; }
