@@ -421,6 +421,14 @@ std::string summary(const Compiled& compiled) {
                                                          : count_text(compiled.sizes.full()) + " samples",
                             compiled.flops_per_step / 1e12, full_flops_text(compiled),
                             orrery::summary(compiled.train(), wire_bytes_of(compiled)).text(compiled.mesh));
+    if (!compiled.round.plain()) text += fmt::format("round: {}\n", compiled.round.text());
+    for (const CompiledProgram& program : compiled.programs) {
+        const ProgramEntry& entry = program.entry;
+        const bool trains = entry.role == ProgramRole::train && !is_smaller_step(entry, compiled.sizes.full());
+        if (&program == &compiled.programs.front() || (!trains && entry.role != ProgramRole::update)) continue;
+        text += fmt::format("program {}:\n{}", entry.name,
+                            orrery::summary(program.plan, wire_bytes_of(compiled)).text(compiled.mesh));
+    }
     for (const auto& [axis, tables] : compiled.collectives)
         for (const ChunkTable& table : tables)
             text +=
