@@ -82,6 +82,15 @@ std::string not_verified(const std::map<std::string, std::string>& replaced) {
         "  not verified: transport {}; verify runs ranks as threads, with a plan for transport threads\n", text);
 }
 
+/// Returns a line with the programs of the round that are not verified; "": none.
+std::string beyond_first(const Compiled& compiled) {
+    std::vector<std::string> names = compiled.round.names();
+    std::erase_if(names, [](const std::string& name) { return name == "save" || name == "evaluate"; });
+    if (names.size() == 1) return "";
+    return fmt::format("  not verified: {}; of the round {} only {} runs\n",
+                       join_few({names.begin() + 1, names.end()}, 5), quote(compiled.round.text()), names.front());
+}
+
 }  // namespace
 
 int verify_command(const ScriptCommand& command) {
@@ -111,6 +120,7 @@ int verify_command(const ScriptCommand& command) {
     int64_t checked = 0;
     const VerifyReport report = verify_plan(script, plan, options, checked);
     std::printf("%s", not_verified(replaced).c_str());
+    std::printf("%s", beyond_first(script.compiled()).c_str());
     if (checked > 0)
         std::printf("  plugin %s: %s read twice, each equal to its part of the whole sample\n",
                     script.data->plugin.c_str(), plural(checked, "block").c_str());

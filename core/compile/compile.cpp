@@ -242,6 +242,7 @@ Compiled of_experiment(const Experiment& experiment, const CompileOptions& optio
     compiled.flops_per_step = model_flops(experiment.train());
     compiled.full_flops_per_step = model_flops(experiment.train(), MaskedPairs::counted);
     compiled.ramp = experiment.recipe->ramp;
+    compiled.round = experiment.recipe->round;
     compiled.loss_scale = experiment.recipe->loss_scale;
     compiled.sizes = BatchSizes(sequences_of(experiment.train()), compiled.ramp);
     compiled.capacities = experiment.recipe->capacities;
@@ -386,9 +387,15 @@ std::string capacities_text(const Compiled& compiled) {
     return parts.empty() ? "" : fmt::format("capacity: {}\n", join(parts, ", "));
 }
 
+/// The first step of the round; nullptr for programs that are compiled without one.
+const CompiledProgram* trained(const Compiled& compiled) {
+    const CompiledProgram& first = compiled.programs.front();
+    return first.entry.role == ProgramRole::train ? &first : nullptr;
+}
+
 /// Number of remarks about what strategies left as it was, and of marks that had no effect.
 size_t remarks(const Compiled& compiled) {
-    if (!compiled.find("train")) return 0;
+    if (!trained(compiled)) return 0;
     const Program& program = compiled.train().program;
     return program.remarks().size() + program.ignored().size();
 }
@@ -403,17 +410,25 @@ std::string full_flops_text(const Compiled& compiled) {
 
 std::string summary(const Compiled& compiled) {
     std::string active;
-    if (const CompiledProgram* train = compiled.find("train"))
+    if (const CompiledProgram* train = trained(compiled))
         if (const int64_t count = active_parameters(train->plan.program); count != compiled.parameters)
             active = fmt::format(", {} active for a token", count_text(count));
     std::string text = fmt::format("{}: {} parameters{}, mesh {}\n", compiled.name, count_text(compiled.parameters),
                                    active, compiled.mesh.text().empty() ? "of one rank" : compiled.mesh.text());
-    if (compiled.find("train"))
+    if (trained(compiled))
         text += fmt::format("{} and {:.3g} TFLOP a step{}\n{}",
                             compiled.tokens_per_step > 0 ? count_text(compiled.tokens_per_step) + " tokens"
                                                          : count_text(compiled.sizes.full()) + " samples",
                             compiled.flops_per_step / 1e12, full_flops_text(compiled),
                             orrery::summary(compiled.train(), wire_bytes_of(compiled)).text(compiled.mesh));
+    if (!compiled.round.plain()) text += fmt::format("round: {}\n", compiled.round.text());
+    for (const CompiledProgram& program : compiled.programs) {
+        const ProgramEntry& entry = program.entry;
+        const bool trains = entry.role == ProgramRole::train && !is_smaller_step(entry, compiled.sizes.full());
+        if (&program == &compiled.programs.front() || (!trains && entry.role != ProgramRole::update)) continue;
+        text += fmt::format("program {}:\n{}", entry.name,
+                            orrery::summary(program.plan, wire_bytes_of(compiled)).text(compiled.mesh));
+    }
     for (const auto& [axis, tables] : compiled.collectives)
         for (const ChunkTable& table : tables)
             text +=

@@ -24,6 +24,7 @@ struct Compiled {
     Persistent persistent;
     std::vector<CompiledProgram> programs;  ///< in the order of Experiment::programs; the first has params and states
     BatchRamp ramp;
+    Round round;
     std::optional<LossScale> loss_scale;
     BatchSizes sizes;                ///< batch of every step, in sequences
     std::vector<double> capacities;  ///< capacities of the train step, ascending; empty: it has none

@@ -22,7 +22,8 @@ namespace {
 
 constexpr unsigned bit(ProgramRole role) { return static_cast<unsigned>(role); }
 constexpr unsigned train = bit(ProgramRole::train), evaluate = bit(ProgramRole::evaluate);
-constexpr unsigned logits = bit(ProgramRole::logits), all = train | evaluate | logits;
+constexpr unsigned logits = bit(ProgramRole::logits), update = bit(ProgramRole::update);
+constexpr unsigned all = train | evaluate | logits | update;
 
 void record(Program& p, const PassInput& in) {
     const ProgramRole role = in.entry.role;
@@ -31,6 +32,8 @@ void record(Program& p, const PassInput& in) {
     p.name = in.recipe->name;
     if (added)
         p.name += "." + in.recipe->added[in.entry.added].name;
+    else if (in.entry.also >= 0)
+        p.name += "." + in.recipe->also[in.entry.also].name;
     else if (role != ProgramRole::train)
         p.name += role == ProgramRole::evaluate ? ".eval" : ".logits";
 }
@@ -46,6 +49,11 @@ void differentiate(Program& p, const PassInput& in) {
 
 void split_batch(Program& p, const PassInput& in) {
     if (in.microbatches > 1) p.microbatches(in.microbatches, in.recipe->train_origin);
+}
+
+void add_update(Program& p, const PassInput& in) {
+    const int also = in.entry.also;
+    p = (also < 0 ? in.recipe->update : in.recipe->also[also].update)(std::move(p));
 }
 
 void mark(Program& p, const PassInput& in) {
@@ -85,7 +93,10 @@ bool recomputes(const Program& p, const PassInput&) {
     return std::any_of(marks.begin(), marks.end(), [](const ScopeMark& mark) { return mark.recompute; });
 }
 
-bool has_stages(const Program& p, const PassInput& in) { return recomputes(p, in) || stage_count(p, *in.mesh) > 1; }
+bool has_stages(const Program& p, const PassInput& in) {
+    const bool updates = !p.ops.empty() && p.ops.front().phase == Phase::update;  // keep_update has set stages
+    return recomputes(p, in) || (!updates && stage_count(p, *in.mesh) > 1);
+}
 
 Program propagate(const Program& p, const PassInput& in) {
     return orrery::propagate(p, *in.mesh, in.options->redistribution);
@@ -117,8 +128,9 @@ const Pass list[] = {
     {PassPart::record, train, "add_loss_scale", add_loss_scale},
     {PassPart::record, train, "differentiate", differentiate},
     {PassPart::record, train | evaluate, "split_batch", split_batch},
-    {PassPart::record, train, "add_update", [](Program& p, In in) { p = in.recipe->update(std::move(p)); }},
+    {PassPart::record, train, "add_update", add_update},
     {PassPart::mark, all, "annotate", annotate},
+    {PassPart::mark, update, "keep_update", [](Program& p, In in) { p = keep_update(p, *in.mesh); }},
     {PassPart::mark, all, "check_token_order", [](Program& p, In in) { check_token_order(p, *in.mesh); }, nullptr,
      has_order},
     // assign_stages comes before recompute, since a value is recomputed on its own stage.

@@ -16,6 +16,7 @@ enum class ProgramRole : uint8_t {
     train = 1,     ///< train step: forward, backward, update
     evaluate = 2,  ///< forward pass without dropout; results are sums and counts over the samples
     logits = 4,    ///< forward pass: "tokens" [1, seq] -> result "logits" [1, seq, vocab]
+    update = 8,    ///< program of a round that takes no batch: updates of params and states
 };
 
 /// The name, purpose and sizes of one program of an experiment, from which it is made.
@@ -28,6 +29,7 @@ struct ProgramEntry {
     bool mean = false;    ///< the script gives no count, so the loss is a mean over the samples
     int64_t length = 0;   ///< size of the inputs' dim "seq"; 0: as the script declares it
     double capacity = 0;  ///< number that o.capacity returns while a train step is recorded; 0: the largest
+    int also = -1;        ///< index in Recipe::also; -1: the program is not of program:also
 
     bool operator==(const ProgramEntry&) const = default;
 };

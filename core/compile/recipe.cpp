@@ -7,6 +7,8 @@
 #include <unordered_map>
 
 #include "base/hash.h"
+#include "base/suggest.h"
+#include "base/text.h"
 #include "compile/pipeline.h"
 #include "ir/describe.h"
 #include "ir/print.h"
@@ -45,6 +47,18 @@ void check_ramp(const Recipe& recipe, const Program& train, const std::vector<in
     }
 }
 
+PassInput input_of(const Recipe& recipe, const ProgramEntry& entry, const Mesh* mesh = nullptr) {
+    const bool full = entry.role != ProgramRole::train && entry.batch == recipe.batch && !entry.whole;
+    const int64_t microbatches = entry.role == ProgramRole::train ? microbatches_of(recipe, entry.batch)
+                                 : full                           ? recipe.microbatches
+                                                                  : 1;
+    return {entry, &recipe, microbatches, mesh, nullptr};
+}
+
+Program recorded(const Recipe& recipe, const ProgramEntry& entry) {
+    return run_passes(PassPart::record, {}, input_of(recipe, entry));
+}
+
 /// Throws Error if functions of the script record a different step when called again, as is done for smaller steps.
 void check_repeats(const Recipe& recipe, const Program& step) {
     if (print(train_step(recipe, recipe.batch)) == print(step)) return;
@@ -53,14 +67,6 @@ void check_repeats(const Recipe& recipe, const Program& step) {
         "the model or the optimizer is not deterministic: called again for another batch of the ramp or another "
         "capacity, "
         "it records another step\n  remove what differs between calls, such as a counter, a cache or math.random");
-}
-
-PassInput input_of(const Recipe& recipe, const ProgramEntry& entry, const Mesh* mesh = nullptr) {
-    const bool full = entry.role != ProgramRole::train && entry.batch == recipe.batch && !entry.whole;
-    const int64_t microbatches = entry.role == ProgramRole::train ? microbatches_of(recipe, entry.batch)
-                                 : full                           ? recipe.microbatches
-                                                                  : 1;
-    return {entry, &recipe, microbatches, mesh, nullptr};
 }
 
 /// Annotates a recorded program (pass `annotate`). The mesh must be without micro-batches.
@@ -84,20 +90,107 @@ void require_arrays(const Program& of, const Program& program, const std::string
         const Value* other = known == arrays.end() ? nullptr : known->second;
         if (other && other->role == value.role && other->type == value.type && other->dims == value.dims) continue;
         throw Error(value.origin,
-                    fmt::format("params differ: the program {} has {} {}, {} has {}\n  create the same params for "
-                                "every batch and capacity",
+                    fmt::format("params differ: the program {} has {} {}, {} has {}\n  create the same params and "
+                                "states in every program, and for every batch and capacity",
                                 name, value.name, text_of(value.type, value.dims), whose,
                                 other ? text_of(other->type, other->dims) : "none of this name"));
     }
 }
 
-/// Records and annotates a program, and compares its params and states with those of `train`, the full train step.
+/// Adds the states of `all` that a program lacks, since the arrays of a step are those of the whole round.
+void add_states(Program& program, const Program& all) {
+    std::unordered_map<std::string, ValueId> own;
+    for (ValueId id = 0; id < std::ssize(program.values); ++id)
+        if (is_array(program.value(id))) own.emplace(program.value(id).name, id);
+    for (const Value& value : all.values) {
+        if (value.role != Role::state) continue;
+        if (const auto found = own.find(value.name); found != own.end()) {
+            if (program.value(found->second).init == value.init) continue;
+            throw Error(value.origin,
+                        fmt::format("two programs of the round begin {} with different values: {} and "
+                                    "{}\n  give it the same initial value in both",
+                                    value.name, text_of(value.init), text_of(program.value(found->second).init)));
+        }
+        Value added = value;
+        if (value.of != none) added.of = own.at(all.value(value.of).name);
+        program.values.push_back(std::move(added));
+    }
+}
+
+/// The entry of a program of the round at the full batch, as if it took a batch.
+ProgramEntry round_entry(const Recipe& recipe, const std::string& name) {
+    ProgramEntry entry{"train", ProgramRole::train, recipe.batch, false, -1};
+    if (name == "step") return entry;
+    const auto found = std::ranges::find(recipe.also, name, &AlsoProgram::name);
+    if (found == recipe.also.end()) {
+        std::vector<std::string> names = {"step", "save", "evaluate"};
+        for (const AlsoProgram& also : recipe.also) names.push_back(also.name);
+        throw Error(recipe.round.origin(),
+                    fmt::format("round {}: no program {}{}\n  program:also(\"{}\", "
+                                "function(update) ... end) makes one",
+                                quote(recipe.round.text()), quote(name), choices("its programs", name, names), name));
+    }
+    entry.name = name;
+    entry.also = static_cast<int>(found - recipe.also.begin());
+    return entry;
+}
+
+/// Throws Error for a program that the script makes and its round does not name.
+void refuse_unused(const Recipe& recipe) {
+    const std::vector<std::string>& names = recipe.round.names();
+    for (const AlsoProgram& also : recipe.also)
+        if (std::ranges::find(names, also.name) == names.end())
+            throw Error(also.origin, fmt::format("the program {} never runs: the round {} does not name it\n  name it "
+                                                 "in program:round, or remove it",
+                                                 quote(also.name), quote(recipe.round.text())));
+}
+
+/// Compares the params and states of a recorded program with those of `train`, and annotates it.
+MarkedProgram made(const Recipe& recipe, const ProgramEntry& entry, const Mesh& mesh, const Program& train,
+                   Program recorded) {
+    require_arrays(train, recorded, entry.name, "the train step");
+    if (entry.role == ProgramRole::train) {
+        if (!recipe.round.plain()) add_states(recorded, train);
+        require_arrays(recorded, train, "train", "the step of " + entry.name);
+    }
+    return marked(recipe, entry, mesh, std::move(recorded));
+}
+
+/// Adds the other programs of the round to the experiment, whose first step is `step`. All steps get the states of all.
+void make_round(Experiment& made_of, Program step, const Mesh& mesh, Recipe& recipe) {
+    const std::vector<std::string>& names = recipe.round.names();
+    std::vector<std::pair<ProgramEntry, Program>> others;
+    std::vector<bool> takes_batch(names.size(), false);
+    refuse_unused(recipe);
+    for (size_t i = 0; i < names.size(); ++i) {
+        if (recipe.round.is_action(i)) continue;
+        ProgramEntry entry = round_entry(recipe, names[i]);
+        Program other = i == 0 ? std::move(step) : recorded(recipe, entry);
+        takes_batch[i] = other.result("loss_sum").has_value();
+        if (!takes_batch[i]) entry.role = ProgramRole::update;
+        others.emplace_back(std::move(entry), std::move(other));
+    }
+    recipe.round.prove(takes_batch);
+    const auto trains = [](const auto& made) {
+        const Program& program = made.second;
+        return std::ranges::any_of(program.updates,
+                                   [&](const Update& u) { return program.value(u.target).role == Role::param; });
+    };
+    if (std::ranges::none_of(others, trains))
+        throw Error(recipe.round.origin(), fmt::format("round {}: it never trains: none of its programs updates a "
+                                                       "param\n  call update:set(p, value) in one",
+                                                       quote(recipe.round.text())));
+    auto& [first_entry, first] = others.front();
+    for (size_t i = 1; i < others.size(); ++i) add_states(first, others[i].second);
+    made_of.programs.push_back(marked(recipe, first_entry, mesh, std::move(first)));
+    for (size_t i = 1; i < others.size(); ++i)
+        made_of.programs.push_back(made(recipe, others[i].first, mesh, made_of.train(), std::move(others[i].second)));
+}
+
+/// Records and annotates a program.
 MarkedProgram made(const Recipe& recipe, const ProgramEntry& entry, const Mesh& mesh, const Program& train) {
     try {
-        Program recorded = run_passes(PassPart::record, {}, input_of(recipe, entry));
-        require_arrays(train, recorded, entry.name, "the train step");
-        if (entry.role == ProgramRole::train) require_arrays(recorded, train, "train", "the step of " + entry.name);
-        return marked(recipe, entry, mesh, std::move(recorded));
+        return made(recipe, entry, mesh, train, recorded(recipe, entry));
     } catch (const Error& error) {
         if (entry.added < 0) throw;
         const AddedProgram& added = recipe.added[entry.added];
@@ -124,9 +217,7 @@ void make_others(Experiment& made_of, const Mesh& mesh) {
 
 }  // namespace
 
-Program train_step(const Recipe& recipe, int64_t batch) {
-    return run_passes(PassPart::record, {}, input_of(recipe, train_entry(recipe, batch)));
-}
+Program train_step(const Recipe& recipe, int64_t batch) { return recorded(recipe, train_entry(recipe, batch)); }
 
 std::vector<int64_t> smaller_batches(const Recipe& recipe) {
     if (recipe.ramp.start == 0) return {};
@@ -142,17 +233,18 @@ std::vector<int64_t> smaller_batches(const Recipe& recipe) {
 }
 
 ProgramEntry train_entry(const Recipe& recipe, int64_t batch) {
-    const ProgramEntry full{"train", ProgramRole::train, recipe.batch, false, -1};
+    const ProgramEntry full = round_entry(recipe, recipe.round.names().front());
     return batch == recipe.batch ? full : at_batch(full, batch);
 }
 
 Experiment make_experiment(Recipe given, Program step, const Mesh& mesh, bool step_alone) {
     Experiment made_of;
-    made_of.recipe = std::make_shared<const Recipe>(std::move(given));
-    const Recipe& recipe = *made_of.recipe;
+    const auto recipe_of = std::make_shared<Recipe>(std::move(given));
+    made_of.recipe = recipe_of;
+    const Recipe& recipe = *recipe_of;
     const std::vector<int64_t> smaller = smaller_batches(recipe);
     if (!smaller.empty() || recipe.capacities.size() > 1) check_repeats(recipe, step);
-    made_of.programs.push_back(marked(recipe, train_entry(recipe, recipe.batch), mesh, std::move(step)));
+    make_round(made_of, std::move(step), mesh, *recipe_of);
     check_ramp(recipe, made_of.train(), smaller, mesh);
     if (!step_alone) make_others(made_of, mesh);
     made_of.mesh = made_of.programs.front().mesh;
@@ -172,19 +264,24 @@ MarkedProgram make_program(const Experiment& experiment, const ProgramEntry& ent
 
 void make_sizes(Experiment& experiment, size_t batches, size_t capacities) {
     const Recipe& recipe = *experiment.recipe;
-    std::vector<MarkedProgram> sizes;
     std::vector<int64_t> all = smaller_batches(recipe);
     all.resize(std::min(all.size(), batches));
     all.push_back(recipe.batch);
     const size_t smaller = recipe.capacities.empty() ? 0 : recipe.capacities.size() - 1;
-    for (const int64_t batch : all) {
-        const ProgramEntry entry = train_entry(recipe, batch);
-        for (size_t i = 0; i < std::min(smaller, capacities); ++i)
-            sizes.push_back(make_program(experiment, at_capacity(entry, recipe.capacities[i])));
-        if (batch != recipe.batch) sizes.push_back(make_program(experiment, entry));
+    for (size_t at = 0; at < experiment.programs.size(); ++at) {
+        const ProgramEntry full = experiment.programs[at].entry;
+        if (full.role != ProgramRole::train || full.batch != recipe.batch) continue;
+        std::vector<MarkedProgram> sizes;
+        for (const int64_t batch : all) {
+            const ProgramEntry entry = batch == recipe.batch ? full : at_batch(full, batch);
+            for (size_t i = 0; i < std::min(smaller, capacities); ++i)
+                sizes.push_back(make_program(experiment, at_capacity(entry, recipe.capacities[i])));
+            if (batch != recipe.batch) sizes.push_back(make_program(experiment, entry));
+        }
+        const auto after = experiment.programs.begin() + static_cast<std::ptrdiff_t>(at) + 1;
+        at += sizes.size();
+        experiment.programs.insert(after, std::make_move_iterator(sizes.begin()), std::make_move_iterator(sizes.end()));
     }
-    experiment.programs.insert(experiment.programs.begin() + 1, std::make_move_iterator(sizes.begin()),
-                               std::make_move_iterator(sizes.end()));
 }
 
 const MarkedProgram* Experiment::find(std::string_view name) const {
@@ -216,6 +313,7 @@ std::string Recipe::digest() const {
                                    microbatches, name_of(precision), ramp.start, ramp.increment, ramp.samples);
     for (const double capacity : capacities) text += fmt::format("capacity {}\n", capacity);
     for (const AddedProgram& program : added) text += "adds " + program.name + "\n";
+    if (!round.plain()) text += "round " + round.text() + "\n";
     for (const AskedStrategy& asked : strategies) {
         text += "strategy " + asked.name;
         for (const auto& [key, word] : asked.words) text += fmt::format(" {} = {}", key, word);

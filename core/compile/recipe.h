@@ -11,6 +11,7 @@
 #include "compile/passes/propagate.h"
 #include "compile/program_set.h"
 #include "compile/ramp.h"
+#include "compile/round.h"
 #include "orrery/schedule.h"
 #include "orrery/strategy.h"
 
@@ -75,6 +76,15 @@ struct AddedProgram {
     bool mean = false;  ///< the program has no count: its loss is a mean over the batch
 };
 
+/// A program that a script adds to the step (program:also): the model and its gradients with another update.
+struct AlsoProgram {
+    std::string name;
+    Origin origin;
+    /// Adds the update to a program that has gradients. If it reads none of what a batch gives, it drops the results of
+    /// the model, and the program takes no batch.
+    std::function<Program(Program)> update;
+};
+
 /// What makes the programs of an experiment for any mesh and batch: recording functions of the script, and options.
 /// Functions live as long as the Lua state of the script. Call them on its thread, or through `later`.
 struct Recipe {
@@ -91,6 +101,8 @@ struct Recipe {
     /// Makes the pipeline schedule. If `pipeline.chunks` is 0, sets it to the number of chunks that the schedule needs.
     std::function<Schedule(Pipeline& pipeline, int64_t ranks, int64_t microbatches)> schedule;
     std::vector<AddedProgram> added;
+    std::vector<AlsoProgram> also;
+    Round round;  ///< the order of the step and of the programs in `also`
     std::vector<AskedStrategy> strategies;
     DType precision = DType::f32;
     int64_t microbatches = 1;
@@ -111,7 +123,9 @@ struct Recipe {
 struct Experiment {
     std::shared_ptr<const Recipe> recipe;
     Mesh mesh;                            ///< mesh with the number of micro-batches of a full step
-    std::vector<MarkedProgram> programs;  ///< train, smaller train steps made so far, eval, added ones, logits
+    /// The first step of the round, its smaller steps made so far, other programs of the round with theirs, eval, added
+    /// ones, logits. The first has all params and states.
+    std::vector<MarkedProgram> programs;
     std::vector<std::string> axes;        ///< axes that options of strategies name
     std::optional<Schedule> schedule;     ///< pipeline schedule; nullopt without a pipeline
 
@@ -120,7 +134,7 @@ struct Experiment {
     const MarkedProgram* find(std::string_view name) const;
 };
 
-/// Records the train step for a batch, without marks. Throws Error with script lines: that of run:train if the batch is
+/// Records the first step of the round for a batch, without marks. Throws Error with script lines: that of run:train if the batch is
 /// not a whole number of micro-batches.
 Program train_step(const Recipe& recipe, int64_t batch);
 

@@ -258,7 +258,7 @@ private:
             op->forward = slot(of).op;
             if (op->forward == none) line.fail(fmt::format("an earlier op that makes %{}", of));
         }
-        if (op && line.take("stage ")) op->stage = static_cast<int>(line.integer());
+        if (line.take("stage ")) (op ? op->stage : slot(outputs[0]).stage) = static_cast<int>(line.integer());
         comment(line, outputs, op);
     }
 

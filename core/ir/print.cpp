@@ -94,6 +94,7 @@ private:
         if (!value.init.items().empty()) call += ' ' + text_of(value.init);
         std::string rest = text_of(value.type, value.dims);
         if (const std::string layout = layout_of(id); !layout.empty()) rest += "  " + layout;
+        if (value.stage != none) rest += fmt::format("  stage {}", value.stage);
         std::string more;
         for (const Origin& cause : value.causes) more += " by " + print(cause);
         columns(left_of(id), call, rest + comment(value.origin, more));

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "ir/describe.h"
+#include "ir/op.h"
 
 namespace orrery {
 
@@ -89,6 +90,12 @@ private:
     std::vector<int> stage_of_;
 };
 
+/// Whether an input is the factor of a loss's gradient, which is made in the forward pass.
+bool scales_loss(const Op& op, size_t input) {
+    const auto& operands = op_def(op.kind).operands;
+    return input < operands.size() && operands[input] == "scale?";
+}
+
 }  // namespace
 
 int stage_count(const Program& program, const Mesh& mesh) {
@@ -100,6 +107,27 @@ int stage_count(const Program& program, const Mesh& mesh) {
 void assign_stages(Program& program, const Mesh& mesh) {
     const int stages = stage_count(program, mesh);
     if (stages > 1) Staging(program, stages).run();
+}
+
+std::vector<int> home_stages(const Program& program) {
+    std::vector<int> homes(program.values.size(), none);
+    for (const Op& op : program.ops)
+        for (size_t i = 0; i < op.inputs.size(); ++i) {
+            const Value& v = program.value(op.inputs[i]);
+            const bool read = v.role == Role::state && v.of == none && op.phase == Phase::forward;
+            const bool source = v.role == Role::param || (read && !scales_loss(op, i));
+            int& home = homes[op.inputs[i]];
+            if (source && op.stage != none && (home == none || op.stage < home)) home = op.stage;
+        }
+    for (size_t id = 0; id < homes.size(); ++id) {
+        const Value& v = program.values[id];
+        if (v.role != Role::param && v.role != Role::state) continue;
+        if (v.stage != none) homes[id] = v.stage;
+        if (homes[id] == none) homes[id] = 0;
+    }
+    for (size_t id = 0; id < homes.size(); ++id)
+        if (const Value& v = program.values[id]; v.role == Role::state && v.of != none) homes[id] = homes[v.of];
+    return homes;
 }
 
 }  // namespace orrery

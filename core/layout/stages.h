@@ -1,4 +1,6 @@
 #pragma once
+#include <vector>
+
 #include "orrery/program.h"
 
 namespace orrery {
@@ -17,5 +19,10 @@ int stage_count(const Program& program, const Mesh& mesh);
 ///     layers.1   %6 = matmul %4 %5       stage 1
 ///     head       %8 = matmul %6 %7       stage 1: the last one
 void assign_stages(Program& program, const Mesh& mesh);
+
+/// The stage of each param and state (by ValueId; none for other values): of a param and its states the first that
+/// reads the param, of a state that the model reads (o.state) the first of the forward pass that does, else
+/// Value::stage. The loss scale, which the model does not read, is of stage 0.
+std::vector<int> home_stages(const Program& program);
 
 }  // namespace orrery

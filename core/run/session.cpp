@@ -115,12 +115,23 @@ Executor& Session::executor(const Plan& plan) {
     return **found;
 }
 
+std::unique_ptr<Executor>& Session::held(const ProgramEntry& step) {
+    auto held = executors_.begin();
+    for (const CompiledProgram& other : compiled_.programs) {
+        if (is_smaller_step(other.entry, compiled_.sizes.full())) continue;
+        if (other.entry.role == ProgramRole::train && other.entry.also == step.also) break;
+        ++held;
+    }
+    return *held;
+}
+
 Executor& Session::train_with(const CompiledProgram& program) {
+    std::unique_ptr<Executor>& old = held(program.entry);
     std::unique_ptr<Executor> made = context_->executor(program.plan);
-    if (watch_) watch_->replace(main(), *made);
+    if (watch_) watch_->replace(*old, *made);
     if (takes_turns(job_, program.plan)) made->count_processor_time();
-    executors_.front() = std::move(made);
-    return main();
+    old = std::move(made);
+    return *old;
 }
 
 Executor& Session::add(std::shared_ptr<const CompiledProgram> program) {
@@ -234,7 +245,7 @@ void Session::watch() {
     if (!rendezvous_) return;
     std::vector<const Executor*> executors;
     for (const auto& executor : executors_) executors.push_back(executor.get());
-    const bool alike = compiled_.ramp.start == 0;  // whether past steps predict later ones
+    const bool alike = compiled_.ramp.start == 0 && compiled_.round.plain();  // whether past steps predict later ones
     watch_ = std::make_unique<StepWatch>(job_.rank, std::move(executors),
                                          StepBound(bound_, alike && !settings_.timeout_given));
     rendezvous_->tell_position([this] { return watch_->look().told(); });

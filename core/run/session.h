@@ -43,12 +43,14 @@ public:
     const Settings& settings() const { return settings_; }
     const Compiled& compiled() const { return compiled_; }
     Device& device() { return *device_; }
-    /// The executor of a compiled plan. Among train steps only the one in main() has an executor.
+    /// The executor of a compiled plan. Of the sizes of a step (batches, capacities) only one has an executor.
     Executor& executor(const Plan& plan);
     /// The executor of the program whose params and states a checkpoint holds: a train step, or logits if the session
     /// only samples.
     Executor& main() { return *executors_.front(); }
-    /// Replaces main() by an executor of `program`, another train step of compiled(); params and states stay.
+    /// The executor of a step of the round, in its current size.
+    Executor& step_executor(const ProgramEntry& step) { return *held(step); }
+    /// Replaces the executor of a step by one of `program`, another size of it; params and states stay.
     Executor& train_with(const CompiledProgram& program);
     /// Adds the executor of a program compiled later over the same params; the session owns both. Only in a job of one
     /// rank.
@@ -98,6 +100,7 @@ public:
     bool other_stopped() const;
 
 private:
+    std::unique_ptr<Executor>& held(const ProgramEntry& step);
     void meet(Config& config, const Registry& registry);
     void tell_stopped();
     void start(Config& config, const Registry& registry, std::unique_ptr<Device> device);

@@ -267,6 +267,18 @@ function Program:weights(tensors) end
 ---@param f fun(batch: Batch): Value, Value
 ---@return Program
 function Program:metric(name, f) end
+--- Adds a program over the same params and states, with another update than the step's. It takes a batch if the function
+--- reads p:grad() or update:count(); otherwise it runs after a step and belongs to it. o.state in the function is the
+--- state of that name of any program of the round.
+---@param name string
+---@param f fun(update: Update)
+---@return Program
+function Program:also(name, f) end
+--- The order in which the programs run: "step*50 outer", "A*300, then B", "(A B*2)*10 outer save". `step` is the program
+--- of train_with; `save` and `evaluate` come last in their step. Without it: "step".
+---@param text string
+---@return Program
+function Program:round(text) end
 ---@return Run
 function Program:compile() end
 --- The program as recorded so far.
@@ -328,9 +340,15 @@ local Update = {}
 --- for p in update:params(): iterates over the params that have a gradient.
 ---@return fun(): Value
 function Update:params() end
---- The divisor of the sum of losses.
+--- The divisor of the sum of losses. With a value, f32 [], in program:also: sets it for gradients of update:gradient.
+---@param value? Value
 ---@return Value
-function Update:count() end
+function Update:count(value) end
+--- In program:also: sets what p:grad() is in the function, so that an optimizer can be called on another difference
+--- than the gradient of a batch. The function must call update:count(value), too.
+---@param p Value
+---@param value Value   f32 of the param's shape
+function Update:gradient(p, value) end
 --- The loss scale, when there is one. Must be called before p:grad() and update:set: from then on gradients include the
 --- scale, and the function guards its updates itself.
 ---@return LossScaleState?

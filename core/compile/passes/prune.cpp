@@ -4,12 +4,14 @@
 
 #include "ir/build.h"
 #include "ir/op.h"
+#include "layout/stages.h"
 
 namespace orrery {
 
 Program prune(const Program& program) {
     std::vector<bool> needed(program.values.size());
     for (const Result& result : program.results) needed[result.value] = true;
+    for (const Update& update : program.updates) needed[update.target] = needed[update.value] = true;
     std::vector<bool> runs(program.ops.size());
     for (size_t i = program.ops.size(); i-- > 0;) {
         for (const ValueId id : program.ops[i].outputs) runs[i] = runs[i] || needed[id];
@@ -17,6 +19,8 @@ Program prune(const Program& program) {
         for (const ValueId id : program.ops[i].inputs) needed[id] = true;
         for (const ValueId id : program.ops[i].outputs) needed[id] = true;
     }
+    for (size_t i = 0; i < needed.size(); ++i)
+        if (needed[i] && program.values[i].of != none) needed[program.values[i].of] = true;
     Program out;
     out.name = program.name;
     std::vector<ValueId> moved(program.values.size(), none);
@@ -37,7 +41,18 @@ Program prune(const Program& program) {
         for (ValueId& id : op.outputs) id = moved[id];
         out.ops.push_back(std::move(op));
     }
+    for (Value& value : out.values)
+        if (value.of != none) value.of = moved[value.of];
     for (const Result& result : program.results) out.results.push_back({result.name, moved[result.value]});
+    for (const Update& update : program.updates) out.updates.push_back({moved[update.target], moved[update.value]});
+    for (const Mark& mark : program.marks()) {
+        const ValueId id = moved[mark.value];
+        if (id == none) continue;
+        if (mark.what == Mark::What::store)
+            out.store(id, mark.axis, mark.placement, mark.origin, mark.optional);
+        else
+            out.use(id, mark.axis, mark.placement, mark.origin, mark.keep, mark.optional);
+    }
     return out;
 }
 
@@ -60,6 +75,22 @@ Program keep_logits(const Program& forward) {
     }
     kept.results = {{"logits", logits}};
     return prune(kept);
+}
+
+Program keep_update(const Program& marked, const Mesh& mesh) {
+    Program kept;
+    if (stage_count(marked, mesh) > 1) {
+        kept = marked;
+        assign_stages(kept, mesh);
+        const std::vector<int> stages = home_stages(kept);
+        for (size_t i = 0; i < stages.size(); ++i) kept.values[i].stage = stages[i];
+        kept = prune(kept);
+    } else {
+        kept = prune(marked);
+    }
+    if (!marked.pipeline().axis.empty()) kept.pipeline(marked.pipeline());
+    for (const EdgeMark& edge : marked.edges()) kept.edge(edge.axis, edge.phase, edge.option, edge.value, {});
+    return kept;
 }
 
 }  // namespace orrery

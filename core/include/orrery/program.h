@@ -23,6 +23,7 @@ struct Value {
     Role role = Role::temporary;
     Attributes init;             ///< initial contents of a param or state: {kind = normal|uniform|zeros|ones, scale}
     ValueId of = none;           ///< for an optimizer state: the param that it belongs to
+    int stage = none;            ///< for a param or state: the pipeline stage that holds it; none: ops show it
     OpId op = none;              ///< the op that produces it; none for input, param and state
     int output = 0;              ///< index of the value among the outputs of `op`
     Layout layout;               ///< set by propagation; for params and states, the layout between steps

@@ -1,4 +1,9 @@
 // Implements program:compile(), which makes a recipe (what to compile) from the script's functions for the host.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.h"
 #include "lua/given.h"
 #include "lua/record/traced.h"
 #include "lua/schedules.h"
@@ -20,6 +25,10 @@ Recipe recipe_of(lua_State* L, const Traced& traced) {
             return record_added(*at, traced, i, batch, declared);
         };
     recipe.update = [at, &traced](Program program) { return record_update(*at, traced, std::move(program)); };
+    for (size_t i = 0; i < recipe.also.size(); ++i)
+        recipe.also[i].update = [at, i, &traced](Program program) {
+            return record_update(*at, traced, std::move(program), static_cast<int>(i));
+        };
     recipe.schedule = [at](Pipeline& pipeline, int64_t ranks, int64_t microbatches) {
         return make_schedule(*at, pipeline, ranks, microbatches);
     };
@@ -42,11 +51,31 @@ void give_microbatches(lua_State* L, const Recipe& recipe, const Program& step) 
     give(L, {"train", "microbatches", line, ConfigValue{step.microbatches(), line, true}});
 }
 
+/// Records the first step of the round, unless it is that of train_with.
+void record_first(lua_State* L, Traced& traced) {
+    const std::vector<std::string>& names = traced.recipe.round.names();
+    const bool steps = std::ranges::find(names, "step") != names.end(), optimizer = traced.optimizer != LUA_NOREF;
+    if (steps && !optimizer) fail(L, "compile: the program has no optimizer; call program:train_with first");
+    if (optimizer && !steps)
+        fail(L, fmt::format("compile: the step of train_with never runs: the round {} does not name step\n  name it, "
+                            "or leave train_with out",
+                            quote(traced.recipe.round.text())));
+    if (!optimizer) {
+        Fields none(L, 2, "compile");
+        read_step(L, traced.recipe, none);
+        smaller_batches(traced.recipe);
+    }
+    if (names.front() == "step") return;
+    Recipe recording = recipe_of(L, traced);
+    recording.forward = [&traced](const ProgramEntry&) { return traced.forward; };
+    traced.step = train_step(recording, recording.batch);
+}
+
 }  // namespace
 
 int compile_program(lua_State* L) {
     Traced& traced = open_program(L, "compile");
-    if (traced.step.ops.empty()) fail(L, "compile: the program has no optimizer; call program:train_with first");
+    record_first(L, traced);
     State& state = state_of(L);
     check_script_table(state);
     Experiment experiment =

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "ir/describe.h"
+#include "lua/record/capacity.h"
 #include "lua/state.h"
 
 namespace orrery::lua {
@@ -37,9 +38,25 @@ ValueId called(lua_State* L, int operands) {
 
 }  // namespace
 
+void read_batch(lua_State* L, Tape& tape) {
+    if (tape.takes_batch) return;
+    if (tape.program->updates.size() > tape.states)
+        fail(L,
+             "program:also: the function sets a value before it reads a gradient or the count of a batch\n  read them "
+             "first, so that a step with gradients that are not finite changes nothing");
+    tape.takes_batch = true;
+    tape.overflow = sum_overflow(tape, {});
+}
+
 ValueId gradient_of(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId param) {
+    if (const auto given = tape->given.find(param); given != tape->given.end()) return given->second;
     const ValueId scaled = tape->program->grad_of(param);
     if (scaled == none) return none;
+    if (!tape->given.empty())
+        fail(L, fmt::format("grad: update:gradient gave other params a gradient, but not {}\n  give each param of "
+                            "update:params one, or none",
+                            describe(*tape->program, param)));
+    read_batch(L, *tape);
     begin_guard(L, tape);
     UpdateGuard& guard = tape->guard;
     if (guard.by == UpdateGuard::By::function || guard.unscaled == LUA_REFNIL) return scaled;
@@ -53,6 +70,7 @@ ValueId gradient_of(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId par
 }
 
 ValueId guarded(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId target, ValueId value) {
+    if (!tape->takes_batch) return value;
     begin_guard(L, tape);
     const Program& program = *tape->program;
     const bool fits = program.value(target).type == program.value(value).type;  // others: builder.update throws
@@ -73,6 +91,7 @@ void guard_states(lua_State* L, Tape& tape, ValueId apply) {
              "update:states: called a second time; it decides for all states of o.state at once\n  call it once, with "
              "one condition");
     tape.guard.sets_states = true;
+    if (!tape.takes_batch) return;
     for (size_t i = 0; i < tape.states; ++i) {
         Update& update = tape.program->updates[i];
         const Origin& origin = tape.program->value(update.target).origin;
@@ -82,6 +101,7 @@ void guard_states(lua_State* L, Tape& tape, ValueId apply) {
 }
 
 void require_states(lua_State* L, const std::shared_ptr<Tape>& tape) {
+    if (!tape->takes_batch) return;
     if (tape->states > 0) begin_guard(L, tape);  // calls update:states
     if (tape->states > 0)
         fail(L, fmt::format("the optimizer handles the loss scale itself, but not {} (o.state)\n  call "

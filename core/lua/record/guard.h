@@ -3,6 +3,9 @@
 
 namespace orrery::lua {
 
+/// Must be called where the function of program:also reads what a batch gives: its program then takes a batch, and its
+/// updates are guarded as those of an optimizer. No effect in an optimizer.
+void read_batch(lua_State* L, Tape& tape);
 /// Returns the value of p:grad() in an optimizer's function: the gradient without the loss scale, unless the function
 /// handles the scale itself.
 ValueId gradient_of(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId param);

@@ -122,6 +122,20 @@ BatchRamp read_ramp(lua_State* L, Fields& fields) {
     return ramp;
 }
 
+}  // namespace
+
+void read_step(lua_State* L, Recipe& recipe, Fields& fields) {
+    recipe.train_origin = where(L);
+    recipe.precision = read_precision(L, fields);
+    recipe.microbatches =
+        std::max<int64_t>(1, OptionOrKey(L, fields, "train").integer("microbatches", 1, "microbatches"));
+    recipe.loss_scale = read_loss_scale(L, fields, recipe.precision);
+    recipe.ramp = read_ramp(L, fields);
+    fields.finish();
+}
+
+namespace {
+
 /// program:train_with(optimizer [, { precision = , microbatches = , loss_scale = , ramp = }]): adds the optimizer.
 int train_with(lua_State* L) {
     Traced& traced = open_program(L, "train_with");
@@ -141,16 +155,11 @@ int train_with(lua_State* L) {
         }
     } attempt{L, traced};
     Recipe& recipe = traced.recipe;
-    recipe.train_origin = where(L);
-    recipe.precision = read_precision(L, fields);
-    recipe.microbatches =
-        std::max<int64_t>(1, OptionOrKey(L, fields, "train").integer("microbatches", 1, "microbatches"));
-    recipe.loss_scale = read_loss_scale(L, fields, recipe.precision);
-    recipe.ramp = read_ramp(L, fields);
-    fields.finish();
+    read_step(L, recipe, fields);
     lua_pushvalue(L, 2);
     traced.optimizer = luaL_ref(L, LUA_REGISTRYINDEX);
     Recipe recording = recipe_of(L, traced);
+    recording.round = Round();
     recording.forward = [&traced](const ProgramEntry&) { return traced.forward; };
     traced.step = train_step(recording, recipe.batch);
     const auto of_param = [&](const Update& u) { return traced.step.value(u.target).role == Role::param; };
@@ -200,6 +209,38 @@ int parallel(lua_State* L) {
     return 1;
 }
 
+/// Throws Error unless a program of this name can be added: `taken` names and those of other programs cannot.
+void check_new_name(lua_State* L, const Traced& traced, const std::string& name, const std::set<std::string>& taken,
+                    const char* what) {
+    const bool duplicate = std::ranges::count(traced.recipe.added, name, &AddedProgram::name) > 0 ||
+                           std::ranges::count(traced.recipe.also, name, &AlsoProgram::name) > 0;
+    if (name.empty() || taken.contains(name) || duplicate)
+        bad_argument(L, 2, fmt::format("duplicate {} {}; give it another name", what, quote(name)));
+}
+
+/// program:also(name, function): adds a program with another update over the same arrays, for program:round.
+int also(lua_State* L) {
+    Traced& traced = open_program(L, "also");
+    const std::string name = check_text(L, 2);
+    check_function(L, 3);
+    lua_settop(L, 3);
+    check_new_name(L, traced, name, {"step", "save", "evaluate", "then", "train", "eval", "logits"}, "program");
+    check_name(L, 2, name, "a program");
+    traced.recipe.also.push_back({name, where(L), {}});
+    traced.also.push_back(luaL_ref(L, LUA_REGISTRYINDEX));
+    lua_settop(L, 1);
+    return 1;
+}
+
+/// program:round(text): the order in which the step and the programs of program:also run.
+int round(lua_State* L) {
+    Traced& traced = open_program(L, "round");
+    if (traced.recipe.round.origin() != Origin{}) fail(L, "round is called twice; a training has one round");
+    traced.recipe.round = Round(check_text(L, 2), where(L));
+    lua_settop(L, 1);
+    return 1;
+}
+
 /// program:metric(name, function): a sum and its count over held-out data; evaluations report the quotient.
 int metric(lua_State* L) {
     Traced& traced = open_program(L, "metric");
@@ -208,10 +249,7 @@ int metric(lua_State* L) {
     lua_settop(L, 3);
     static const std::set<std::string> taken = {"train",     "eval",        "logits",     "step",
                                                 "eval_loss", "eval_tokens", "eval_count", "loss"};
-    const auto named = [&](const AddedProgram& added) { return added.name == name; };
-    if (name.empty() || taken.count(name) > 0 ||
-        std::any_of(traced.recipe.added.begin(), traced.recipe.added.end(), named))
-        bad_argument(L, 2, fmt::format("duplicate metric {}; give it another name", quote(name)));
+    check_new_name(L, traced, name, taken, "metric");
     const bool told = name.starts_with("eval_") && traced.forward.result(quotient_of(name.substr(5)).sum);
     if (told)
         bad_argument(L, 2,
@@ -259,6 +297,8 @@ void open_program(lua_State* L) {
                                 {"weights", guard<weights>},
                                 {"compile", guard<compile_program>},
                                 {"metric", guard<metric>},
+                                {"also", guard<also>},
+                                {"round", guard<round>},
                                 {"text", guard<program_text>},
                                 {nullptr, nullptr}};
     add_class<Traced>(L, program);

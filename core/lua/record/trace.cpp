@@ -124,14 +124,17 @@ int param(lua_State* L) {
 }
 
 /// native.state { name =, shape =, initial =, dtype = } -> value. Returns the value that a state, an array that no
-/// optimizer owns, had before the step: `initial` (0) in all elements at first. The scope is prepended to its name.
+/// optimizer owns, had before the step: `initial` (0) in all elements at first. The scope is prepended to its name. In
+/// program:also it is the state of this name of any program of the round, without the scope.
 int model_state(lua_State* L) {
     const std::shared_ptr<Tape> tape = current_tape(L, "o.state");
-    if (tape->use != TapeUse::forward) fail(L, "o.state: can only be called inside the function given to o.trace");
+    const bool updates = tape->use == TapeUse::update && tape->also;
+    if (tape->use != TapeUse::forward && !updates)
+        fail(L, "o.state: can only be called inside the function given to o.trace or program:also");
     Fields fields(L, 1, "o.state");
     std::string name = fields.text("name").value_or("");
     if (name.empty()) fields.wrong("name", "a text");
-    if (!tape->builder.scope().empty()) name = tape->builder.scope() + "." + name;
+    if (!updates && !tape->builder.scope().empty()) name = tape->builder.scope() + "." + name;
     TensorType type{dtype_field(L, fields, DType::f32), {}};
     if (!is_float(type.dtype))
         fail(L, fmt::format("o.state: {} is {}, expected a float type: f32 counts exactly up to 2^24", quote(name),
@@ -143,6 +146,15 @@ int model_state(lua_State* L) {
         fields.wrong("initial", fmt::format("a finite number of {}", name_of(type.dtype)));
     fields.finish();
     const Attributes init{{"kind", std::string("ones")}, {"scale", initial}};
+    if (const auto old = updates ? tape->program->find(name) : std::nullopt) {
+        const Value& value = tape->program->value(*old);
+        if (value.role != Role::state || value.type != type || value.dims != dims || value.init != init)
+            fail(L, fmt::format("o.state: {} {} exists already as {}\n  ask for it with the same shape and initial "
+                                "value, or choose another name",
+                                name, text_of(type, dims), describe(*tape->program, *old)));
+        push_symbol(L, tape, *old);
+        return 1;
+    }
     const ValueId id = tape->builder.state(none, name, std::move(type), init, where(L));
     tape->program->value(id).dims = std::move(dims);
     push_symbol(L, tape, id);

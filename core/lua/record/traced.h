@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "compile/recipe.h"
+#include "lua/fields.h"
 #include "lua/record/tape.h"
 
 namespace orrery::lua {
@@ -27,6 +28,7 @@ struct Class<AskedStrategy> {
 struct Traced {
     int function = LUA_NOREF;   ///< registry reference to the model's function
     int optimizer = LUA_NOREF;  ///< registry reference to the optimizer's function
+    std::vector<int> also;      ///< registry references to the functions of Recipe::also, in their order
     std::vector<int> added;     ///< registry references to the functions of metrics, in the order of Recipe::added
     std::vector<InputSpec> signature;
     Capacities capacities;  ///< of the first trace of the function
@@ -73,8 +75,12 @@ struct Declared {
 Program record_forward(lua_State* L, const Traced& traced, const ProgramEntry& entry, Declared& declared);
 /// Runs the function of the metric Recipe::added[which] on a new tape, like record_forward() but without dropout.
 Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t batch, Declared& declared);
-/// Runs the optimizer's function, which adds ops to a program that has gradients.
-Program record_update(lua_State* L, const Traced& traced, Program program);
+/// Runs the optimizer's function, which adds ops to a program that has gradients. `also`: index of the function of
+/// program:also to run instead; -1: none.
+Program record_update(lua_State* L, const Traced& traced, Program program, int also = -1);
+
+/// Reads what a step has besides its model and optimizer, from the options of train_with or the table [train].
+void read_step(lua_State* L, Recipe& recipe, Fields& fields);
 
 int compile_program(lua_State* L);
 

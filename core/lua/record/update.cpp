@@ -52,16 +52,60 @@ int update_params(lua_State* L) {
     return 1;
 }
 
-/// update:count() -> a value f32[]: the number by which the sum of losses is divided.
+/// Returns the tape of a function of program:also that calls update:`what` with a value.
+std::shared_ptr<Tape> giving(lua_State* L, std::string_view what) {
+    const std::shared_ptr<Tape> tape = check<UpdateView>(L, 1).tape;
+    if (!tape->also || tape->takes_batch || tape->guard.by != UpdateGuard::By::undecided)
+        fail(L, fmt::format("update:{}: {}\n  {}", what,
+                            tape->also ? "the function has read gradients of the batch or the loss scale already"
+                                       : "an optimizer's gradients are those of its step",
+                            tape->also ? "call it first" : "give others in a function of program:also"));
+    return tape;
+}
+
+/// update:gradient(p, value): sets what p:grad() is in this function, f32 of the param's shape, so that an optimizer
+/// may use it in place of the gradient of a batch.
+int update_gradient(lua_State* L) {
+    const std::shared_ptr<Tape> tape = giving(L, "gradient");
+    const ValueId p = check_own(L, 2, tape), value = check_own(L, 3, tape);
+    const Program& program = *tape->program;
+    if (program.grad_of(p) == none)
+        bad_argument(L, 2, fmt::format("{} is not one of update:params()", describe(program, p)));
+    if (program.value(value).type != TensorType{DType::f32, program.value(p).type.shape})
+        bad_argument(L, 3,
+                     fmt::format("{} is not f32 of the shape of {}", describe(program, value), describe(program, p)));
+    tape->given[p] = value;
+    return 0;
+}
+
+/// update:count() -> a value f32[]: the number by which the sum of losses is divided. update:count(value) sets it for
+/// gradients that update:gradient gives.
 int update_count(lua_State* L) {
+    if (!lua_isnoneornil(L, 2)) {
+        const std::shared_ptr<Tape> own = giving(L, "count");
+        own->count = check_own(L, 2, own);
+        if (own->program->value(own->count).type != TensorType{DType::f32, {}})
+            bad_argument(L, 2, fmt::format("{} is not f32 []", describe(*own->program, own->count)));
+        return 0;
+    }
     const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
-    push_symbol(L, tape, *tape->program->result("count"));
+    if (tape->count == none && !tape->given.empty())
+        fail(L,
+             "update:count: the gradients are given (update:gradient), but not the number to divide them by\n  call "
+             "update:count(value) with it, o.constant(1) for none");
+    if (tape->count == none) read_batch(L, *tape);
+    push_symbol(L, tape, tape->count != none ? tape->count : *tape->program->result("count"));
     return 1;
 }
 
 int update_loss_scale(lua_State* L) {
     const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
     ask_for_scale(L, *tape);
+    if (!tape->given.empty()) {
+        lua_pushnil(L);
+        return 1;
+    }
+    if (tape->loss_scale) read_batch(L, *tape);
     push_loss_scale(L, tape);
     return 1;
 }
@@ -70,6 +114,7 @@ int update_loss_scale(lua_State* L) {
 int update_overflow(lua_State* L) {
     const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
     tape->guard.reads_overflow = true;
+    if (tape->given.empty()) read_batch(L, *tape);
     if (tape->overflow == none)
         lua_pushnil(L);
     else
@@ -133,14 +178,19 @@ int update_result(lua_State* L) {
 
 void push_update(lua_State* L, const std::shared_ptr<Tape>& tape) { push_object(L, UpdateView{tape}); }
 
-Program record_update(lua_State* L, const Traced& traced, Program program) {
+Program record_update(lua_State* L, const Traced& traced, Program program, int also) {
     State& state = state_of(L);
     if (state.tape)
         fail(L, "train_with cannot be called inside a trace or an optimizer; call it at the top level of the script");
+    const Origin& origin = also < 0 ? traced.recipe.train_origin : traced.recipe.also[also].origin;
+    const size_t results = program.results.size();
     const auto tape = std::make_shared<Tape>(std::move(program));
     for (const ValueId id : tape->program->inputs()) tape->inputs.emplace(tape->program->value(id).name, id);
     tape->use = TapeUse::update;
     tape->states = tape->program->updates.size();
+    tape->also = also >= 0;
+    tape->takes_batch = also < 0;
+    tape->streams = also < 0 ? 0 : int64_t{also + 1} << 20;  // others than the model's
     tape->loss_scale = traced.recipe.loss_scale;
     tape->builder.set_phase(Phase::update);
     tape->builder.push_scope("optimizer");
@@ -154,31 +204,39 @@ Program record_update(lua_State* L, const Traced& traced, Program program) {
         }
     } current{state};
     state.tape = tape;
-    tape->overflow = sum_overflow(*tape, traced.recipe.train_origin);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, traced.optimizer);
+    const size_t first = tape->states;
+    if (also < 0) tape->overflow = sum_overflow(*tape, origin);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, also < 0 ? traced.optimizer : traced.also[also]);
     push_update(L, tape);
-    call_for(L, 1, 0, traced.recipe.train_origin);
+    call_for(L, 1, 0, origin);
     require_states(L, tape);
+    std::vector<Update>& updates = tape->program->updates;
+    if (updates.size() == first && also >= 0)
+        throw Error(origin, fmt::format("the program {} updates nothing\n  call update:set(target, value) in its "
+                                        "function",
+                                        quote(traced.recipe.also[also].name)));
+    if (!tape->takes_batch) {  // what the model says of a batch is of its steps
+        updates.erase(updates.begin(), updates.begin() + static_cast<std::ptrdiff_t>(first));
+        std::vector<Result>& all = tape->program->results;
+        all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(results));
+        return *tape->program;
+    }
     if (tape->overflow != none) refuse_named_load(*tape);
     const UpdateGuard& guard = tape->guard;
     if (tape->overflow != none && guard.by == UpdateGuard::By::function && !guard.reads_overflow)
         throw Error(
-            traced.recipe.train_origin,
+            origin,
             "the optimizer guards its updates itself (update:loss_scale), but not against a step that overflows "
             "its capacity\n  read update:overflow(), and set nothing where it is above 0");
     return *tape->program;
 }
 
 void open_update(lua_State* L) {
-    const luaL_Reg update[] = {{"params", guard<update_params>},
-                               {"count", guard<update_count>},
-                               {"state", guard<update_state>},
-                               {"set", guard<update_set>},
-                               {"states", guard<update_states>},
-                               {"result", guard<update_result>},
-                               {"loss_scale", guard<update_loss_scale>},
-                               {"overflow", guard<update_overflow>},
-                               {nullptr, nullptr}};
+    const luaL_Reg update[] = {{"params", guard<update_params>},     {"count", guard<update_count>},
+                               {"state", guard<update_state>},       {"gradient", guard<update_gradient>},
+                               {"set", guard<update_set>},           {"states", guard<update_states>},
+                               {"result", guard<update_result>},     {"loss_scale", guard<update_loss_scale>},
+                               {"overflow", guard<update_overflow>}, {nullptr, nullptr}};
     add_class<UpdateView>(L, update);
 }
 

@@ -66,34 +66,10 @@ private:
                std::all_of(splits.begin(), splits.end(), [](const auto& axes) { return axes.empty(); });
     }
 
-    /// Whether an input is the factor of a loss's gradient, which is made in the forward pass.
-    static bool scales_loss(const Op& op, size_t input) {
-        const auto& operands = op_def(op.kind).operands;
-        return input < operands.size() && operands[input] == "scale?";
-    }
-
-    /// Assigns each param and its states to the first stage that reads the param, and a state that the model reads
-    /// (o.state) to the first stage of its forward pass that does. The loss scale, which the model does not read, is of
-    /// stage 0.
     void find_homes() {
-        for (const Op& op : program_.ops)
-            for (size_t i = 0; i < op.inputs.size(); ++i) {
-                const ValueId input = op.inputs[i];
-                const Value& v = program_.value(input);
-                const bool read = v.role == Role::state && v.of == none && op.phase == Phase::forward;
-                const bool source = v.role == Role::param || (read && !scales_loss(op, i));
-                if (source && op.stage != none && (stage(input) == none || op.stage < stage(input)))
-                    lives(input, op.stage);
-            }
-        for (ValueId id = 0; id < std::ssize(program_.values); ++id) {
-            const Value& v = program_.values[id];
-            const bool owned = v.role == Role::state && v.of != none;
-            if (v.role != Role::temporary && v.role != Role::input && !owned && stage(id) == none) lives(id, 0);
-        }
-        for (size_t i = 0; i < program_.values.size(); ++i) {
-            const Value& v = program_.values[i];
-            if (v.role == Role::state && v.of != none) lives(i, stage(v.of));
-        }
+        const std::vector<int> homes = home_stages(program_);
+        for (size_t id = 0; id < homes.size(); ++id)
+            if (homes[id] != none) lives(id, homes[id]);
     }
 
     void find_readers() {

@@ -51,9 +51,8 @@ void Saving::prepare(int64_t first, const Evaluation& evaluation) {
     note(state_.told_of_copy());
 }
 
-void Saving::guard(const StepPrograms::Step& step) {
-    if (beside_ && std::exchange(guarded_, &step.executor) != &step.executor)
-        state_.guard(step.executor, step.snapshots);
+void Saving::guard(Executor& executor, const std::vector<SnapshotPlan>& snapshots) {
+    if (beside_ && executor.steps_begun() == 0) state_.guard(executor, snapshots);
 }
 
 void Saving::look(int64_t step, Status all) {
@@ -94,11 +93,11 @@ double Saving::between_failures_s() const {
 
 /// Saves a step if it is due, or skips it; all ranks decide the same. In "auto" mode, the next step to save is set once
 /// all ranks have finished the save before.
-void Saving::save_if_due(int64_t step, Status all, double loss, double step_s) {
+void Saving::save_if_due(int64_t step, Status all, double loss, double step_s, bool asked) {
     if (all == Status::go_on && schedule_.asks_next()) set_next(newest_, interval_);
-    if (!schedule_.due(step, all == Status::saving, step_s > 0)) return;
+    if (!asked && !schedule_.due(step, all == Status::saving, step_s > 0)) return;
     if (beside_ && all == Status::saving && step != run_.options.steps) {
-        if (!waits(step)) return leave_out(step);
+        if (!asked && !waits(step)) return leave_out(step);
         wait(step);
     }
     if (beside_) return begin(step, loss, step_s);

@@ -29,8 +29,8 @@ public:
 
     /// Prepares asynchronous and automatic saves of a run that begins with step `first`. Called once.
     void prepare(int64_t first, const Evaluation& evaluation);
-    /// Makes the step's executor wait for copies of an asynchronous save. Called before each step.
-    void guard(const StepPrograms::Step& step);
+    /// Makes the executor wait for copies of an asynchronous save. Called before each of its steps.
+    void guard(Executor& executor, const std::vector<SnapshotPlan>& snapshots);
     /// State of this rank's save, to put into the next step's status word (StopVote).
     Status status() const { return state_.status(); }
     /// Called after each step with the status of all ranks together. Throws Error if a save failed: on every rank after
@@ -42,8 +42,8 @@ public:
     void step_took(double seconds) { time_left_.step_took(seconds); }
     /// Whether a rank that was asked to stop has time for one more step and a save.
     bool time_left() const;
-    /// Saves the step if it is due. `step_s`: mean duration of a step.
-    void save_if_due(int64_t step, Status all, double loss, double step_s);
+    /// Saves the step if it is due, or the round asks for it. `step_s`: mean duration of a step.
+    void save_if_due(int64_t step, Status all, double loss, double step_s, bool asked);
     /// Saves a step. Returns once its checkpoint is committed and read back.
     void save(int64_t step, double loss);
     /// Waits for the save in progress, if any; throws its error.
@@ -93,7 +93,6 @@ private:
     SaveSchedule schedule_;
     TimeLeft time_left_;
     bool beside_ = false;                          ///< whether saves are asynchronous
-    const Executor* guarded_ = nullptr;            ///< executor that waits for the copies of an asynchronous save
     int64_t newest_ = 0, committed_ = 0;           ///< step last saved or being saved; step last committed
     std::chrono::steady_clock::time_point begun_;  ///< when the last asynchronous save began
     std::pair<int64_t, double> evaluated_{-1, 0};  ///< step and loss of the last evaluation

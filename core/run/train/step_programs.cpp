@@ -11,40 +11,79 @@ namespace orrery {
 StepPrograms::StepPrograms(Session& session, const Dataset& data, int64_t last_step)
     : session_(session),
       sizes_(session.compiled().sizes),
+      round_(session.compiled().round),
       largest_(session.compiled().capacities.empty() ? 0 : session.compiled().capacities.back()) {
     const Compiled& compiled = session.compiled();
+    const Program* full = nullptr;  // the full step of the same program, which precedes its other sizes
+    size_t name = 0;
     for (const CompiledProgram& program : compiled.programs) {
-        const int64_t batch = program.entry.batch;
-        if (program.entry.role != ProgramRole::train || batch > sizes_.batch(last_step)) continue;
-        require_same_results(compiled.train().program, program.plan.program);
-        const double capacity = program.entry.capacity > 0 ? program.entry.capacity : largest_;
-        sized_.emplace(std::pair(batch, capacity),
-                       Sized{program, {program.plan, session.job().rank, data, compiled.ids}});
+        const ProgramEntry& entry = program.entry;
+        const bool trains = entry.role == ProgramRole::train;
+        if (!trains && entry.role != ProgramRole::update) continue;
+        if (!is_smaller_step(entry, sizes_.full())) {
+            full = &program.plan.program;
+            const auto& names = round_.names();
+            name = std::ranges::find(names, entry.also < 0 ? "step" : entry.name) - names.begin();
+        }
+        InputFeed feed(program.plan, session.job().rank, data, compiled.ids);
+        if (!trains) {
+            Executor& executor = session.executor(program.plan);
+            const int64_t bytes = std::max<int64_t>(1, feed.bytes());
+            between_.emplace_back(new Between{
+                program, executor, std::move(feed), {session.device(), bytes}, {session.device(), executor}});
+            between_of_[name] = between_.back().get();
+        } else if (entry.batch <= sizes_.batch(last_step)) {
+            require_same_results(*full, program.plan.program);
+            const double capacity = entry.capacity > 0 ? entry.capacity : largest_;
+            running_[name].sized.emplace(std::pair(entry.batch, capacity), Sized{program, std::move(feed)});
+        }
     }
-    for (const auto& [key, sized] : sized_)
-        if (!sized.feed.same_places(sized_.at({key.first, largest_}).feed))
-            throw Error(fmt::format("bug in Orrery: {} has its inputs in other places than with capacity {:g}",
-                                    sized.program.entry.name, largest_),
-                        Fault::failed);
+    for (const auto& [index, running] : running_)
+        for (const auto& [key, sized] : running.sized)
+            if (!sized.feed.same_places(running.sized.at({key.first, largest_}).feed))
+                throw Error(fmt::format("bug in Orrery: {} has its inputs in other places than with capacity {:g}",
+                                        sized.program.entry.name, largest_),
+                            Fault::failed);
 }
 
 int64_t StepPrograms::batch_bytes() const {
     int64_t most = 0;
-    for (const auto& [key, sized] : sized_) most = std::max(most, sized.feed.bytes());
+    for (const auto& [name, running] : running_)
+        for (const auto& [key, sized] : running.sized) most = std::max(most, sized.feed.bytes());
     return most;
 }
 
 StepPrograms::Step StepPrograms::at(int64_t step, double capacity) {
     const Sized& now = of(step, capacity);
+    Running& running = running_.at(name_of(step));
     const Plan& plan = now.program.plan;
-    if (const Plan& before = session_.main().plan(); &before != &plan) {
-        const auto& times = session_.main().times();
+    if (Executor& before = session_.step_executor(now.program.entry); &before.plan() != &plan) {
+        const auto& times = before.times();
         spent_.insert(spent_.end(), times.begin(), times.end());
         session_.train_with(now.program);
-        results_.reset();
+        running.results.reset();
     }
-    if (!results_) results_.emplace(session_.device(), session_.main());
-    return {plan.program, session_.main(), now.feed, *results_, now.program.snapshots};
+    Executor& executor = session_.step_executor(now.program.entry);
+    if (!running.results) running.results.emplace(session_.device(), executor);
+    return {plan.program, executor, now.feed, *running.results, now.program.snapshots};
+}
+
+void StepPrograms::after(int64_t step, const std::function<void(Between&)>& run,
+                         const std::function<void(std::string_view)>& act) {
+    round_.after(step - round_after_,
+                 [&](size_t name) { round_.is_action(name) ? act(round_.names()[name]) : run(*between_of_.at(name)); });
+}
+
+std::vector<Executor::Time> StepPrograms::times() const {
+    std::vector<Executor::Time> all = spent_;
+    const auto add = [&](const Executor& executor) {
+        const auto& times = executor.times();
+        all.insert(all.end(), times.begin(), times.end());
+    };
+    for (const auto& [name, running] : running_)
+        if (running.results) add(session_.step_executor(running.sized.begin()->second.program.entry));
+    for (const auto& program : between_) add(program->executor);
+    return all;
 }
 
 void StepPrograms::fill(int64_t step, std::byte* batch) const {

@@ -1,6 +1,9 @@
 #pragma once
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -10,8 +13,8 @@
 
 namespace orrery {
 
-/// Provides the train program and executor for each step's batch size and capacity. All of them are compiled before the
-/// first step; one train executor exists at a time.
+/// Provides the programs of the round: of each step the one for its batch size and capacity, and those that follow it.
+/// All of them are compiled before the first step; of the sizes of a step one executor exists at a time.
 class StepPrograms {
 public:
     /// `last_step`: last step of the run; batch sizes of later steps are left out. `data` must outlive this object.
@@ -25,31 +28,54 @@ public:
         const HostResults& results;
         const std::vector<SnapshotPlan>& snapshots;
     };
-    /// Returns the program of a step with one of Compiled::capacities; 0 if there are none. Replaces the executor if
-    /// its program is not that of the previous call.
+    /// A program of the round that takes no batch.
+    struct Between {
+        const CompiledProgram& program;
+        Executor& executor;
+        InputFeed feed;
+        HostMemory inputs;
+        HostResults results;
+    };
+    /// Sets the step after which the round begins (0); steps of other functions count from the run's first.
+    void begin_round(int64_t after) { round_after_ = after; }
+    /// Returns the program of a step with one of Compiled::capacities; 0 if there are none. Replaces the executor of
+    /// the program if it has another size.
     Step at(int64_t step, double capacity);
-    /// Results of the step that at() returned last.
-    const HostResults& results() const { return *results_; }
+    /// Calls `run` with each program that follows the step and belongs to it, or `act` with the name of an action.
+    void after(int64_t step, const std::function<void(Between&)>& run,
+               const std::function<void(std::string_view)>& act);
+    std::vector<std::unique_ptr<Between>>& between() { return between_; }
     /// Fills `batch` with the inputs of a step, the same for every capacity; may be called from another thread than
     /// other functions.
     void fill(int64_t step, std::byte* batch) const;
     int64_t batch_bytes() const;
-    /// Times that replaced executors have spent.
-    const std::vector<Executor::Time>& spent() const { return spent_; }
+    /// Times that the executors of all programs of the round have spent, those that were replaced too.
+    std::vector<Executor::Time> times() const;
 
 private:
     struct Sized {
         const CompiledProgram& program;
         InputFeed feed;
     };
-    const Sized& of(int64_t step, double capacity) const { return sized_.at({sizes_.batch(step), capacity}); }
+    /// A program of the round that takes a batch.
+    struct Running {
+        std::map<std::pair<int64_t, double>, Sized> sized;  ///< by batch and capacity
+        std::optional<HostResults> results;                 ///< of its current size; none before its first step
+    };
+    size_t name_of(int64_t step) const { return round_.program_of(step - round_after_); }
+    const Sized& of(int64_t step, double capacity) const {
+        return running_.at(name_of(step)).sized.at({sizes_.batch(step), capacity});
+    }
 
     Session& session_;
     const BatchSizes& sizes_;
-    const double largest_;                               ///< the largest capacity; 0: there are none
-    std::map<std::pair<int64_t, double>, Sized> sized_;  ///< by batch and capacity
-    std::optional<HostResults> results_;
-    std::vector<Executor::Time> spent_;
+    const Round& round_;
+    int64_t round_after_ = 0;
+    const double largest_;                           ///< the largest capacity; 0: there are none
+    std::map<size_t, Running> running_;              ///< by index of the name in the round
+    std::vector<std::unique_ptr<Between>> between_;  ///< in the order of the round
+    std::map<size_t, Between*> between_of_;          ///< by index of the name in the round
+    std::vector<Executor::Time> spent_;              ///< by executors that were replaced
 };
 
 }  // namespace orrery

@@ -16,12 +16,12 @@
 #include "run/control/preemption.h"
 #include "run/matrix_rate.h"
 #include "run/metrics/breakdown.h"
-#include "run/metrics/recorded_results.h"
 #include "run/record/run_costs.h"
 #include "run/record/step_trace.h"
 #include "run/train/bad_gradient.h"
 #include "run/train/evaluation.h"
 #include "run/train/largest_load.h"
+#include "run/train/round_results.h"
 #include "run/train/saving.h"
 
 namespace orrery {
@@ -29,20 +29,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-TrainedNumbers trained_numbers(const Compiled& compiled) {
-    const Program& program = compiled.train().program;
-    return {.tokens = compiled.tokens_per_step > 0,
-            .nats = compiled.tokens_per_step > 0 && compiled.nats,
-            .norm = program.result("grad_norm").has_value(),
-            .rate = program.result("lr").has_value(),
-            .scale = has_loss_scale(program),
-            .capacity = !compiled.capacities.empty()};
-}
-
 /// Name of the result that says whether all gradients are finite; "": there is none, or a loss scale handles overflows.
-std::string_view judged_norm(const Compiled& compiled) {
+std::string_view judged_norm(const Compiled& compiled, const Program& program) {
     if (compiled.loss_scale) return "";
-    const Program& program = compiled.train().program;
     if (program.result(guard_name)) return guard_name;
     return program.result("grad_norm") ? "grad_norm" : "";
 }
@@ -56,7 +45,7 @@ public:
           data_(run.data),
           steps_(session_, data_, run.options.steps),
           capacity_(session_.compiled().capacities),
-          recorded_(recorded_results(session_.compiled().train().program)),
+          results_(session_.compiled()),
           saving_(run, data_),
           state_(saving_.state()),
           evaluation_(session_, data_, run.options.evaluate_batches) {}
@@ -89,6 +78,7 @@ private:
         const int64_t first = resumed.step + 1;
         saving_.resumed(resumed.step);
         if (resumed.capacity) capacity_.resume(*resumed.capacity);
+        steps_.begin_round(resumed.round_after);
         choose_traced(first);
         if (first > run_.options.steps)
             note(fmt::format("step {} of {} is already done", first - 1, run_.options.steps));
@@ -96,8 +86,7 @@ private:
         if (const ProductKinds kinds = session_.device().products(); !kinds.names.empty())
             if (kinds.in_use != kinds.names.front()) note("products: " + kinds.in_use);
         for (const std::string& line : session_.notes()) note(line);
-        for (const RecordedResult& result : recorded_)
-            if (!result.why_not.empty()) note(result.why_not);
+        for (const std::string& line : results_.left_out()) note(line);
         if (const std::string told = data_.told(sizes_.samples_before(run_.options.steps + 1)); !told.empty())
             note(told);
         if (run_.metrics) run_.metrics->resume(resumed.step);
@@ -177,22 +166,20 @@ private:
                           other.data());
         const StopVote vote(session_.job().ranks);
         if (run_.metrics) peak_flops();  // measured now, so that the measurement is not part of a step
-        if (run_.metrics) {
-            prepare_results();
-            run_.metrics->header(has_, told_);
-        }
+        if (run_.metrics) run_.metrics->header(has_, results_.values());
         saving_.prepare(first, evaluation_);
         session_.keep();
         if (run_.resumed) run_.resumed(first - 1);
         step_began_ = Clock::now();
         for (int64_t step = first; step <= run_.options.steps; ++step) {
             const StepPrograms::Step ready = prepare(step);
-            const auto asked = Clock::now();
+            const auto begun = Clock::now();
             session_.at("read");
             std::byte* const batch = prefetch.next();
             const double waited_before = std::exchange(data_wait_s_, prefetch.waited_s());
-            if (traced_) traced_->data = {asked, Clock::now()};
+            if (traced_) traced_->data = {begun, Clock::now()};
             const StepPrograms::Step now = run_until_it_fits(step, ready, batch, vote);
+            const Asked asked = run_between(step);
             end_step(step, now, data_wait_s_ - waited_before);
             const auto ended = Clock::now();
             if (traced_) write_trace(now.executor);
@@ -202,11 +189,11 @@ private:
             const int64_t every = run_.options.evaluate_every;
             // The last step may be one of the best, so its held-out loss is evaluated before its save.
             const bool may_be_best = run_.keep.best > 0 && step == run_.options.steps && all < Status::stop;
-            if ((every > 0 && step % every == 0) || may_be_best) evaluate(step);
+            if ((every > 0 && step % every == 0) || may_be_best || asked.evaluate) evaluate(step);
             session_.at("save");
             if (all >= Status::stop) saving_.end(step, all, vote, loss_);
-            saving_.step_took(seconds_since(asked));  // without the save, which is timed separately
-            saving_.save_if_due(step, all, loss_, mean_step_s());
+            saving_.step_took(seconds_since(begun));  // without the save, which is timed separately
+            saving_.save_if_due(step, all, loss_, mean_step_s(), asked.save);
             step_began_ += Clock::now() - ended;  // the save is not part of the next step
         }
     }
@@ -214,7 +201,7 @@ private:
     /// Makes the program and executor of a step ready, for the current capacity.
     StepPrograms::Step prepare(int64_t step) {
         const StepPrograms::Step now = steps_.at(step, capacity_.now());
-        saving_.guard(now);
+        saving_.guard(now.executor, now.snapshots);
         if (step == traced_step_) {
             if (!traced_) traced_.emplace(TracedStep{step});
             traced_->record = {};  // of the last run, if the step runs again
@@ -238,6 +225,39 @@ private:
             if (!overflows(step, now)) return now;
             larger.emplace(prepare(step));
         }
+    }
+
+    /// Actions that the round asks for after a step.
+    struct Asked {
+        bool evaluate = false, save = false;
+    };
+
+    /// Runs the programs of the round that follow a step and belong to it. Returns the actions that do.
+    Asked run_between(int64_t step) {
+        Asked asked;
+        ran_.clear();
+        steps_.after(
+            step,
+            [&](StepPrograms::Between& program) {
+                saving_.guard(program.executor, program.program.snapshots);
+                program.feed.set_step(run_.seed, step, program.inputs.data());
+                program.executor.run(program.inputs.data(), program.results.data());
+                if (std::ranges::find(ran_, &program) == ran_.end()) ran_.push_back(&program);
+                if (const double norm = program.results.scalar(guard_name); !std::isfinite(norm))
+                    throw_guarded(step, program.program.entry.name, norm);
+            },
+            [&](std::string_view action) { (action == "save" ? asked.save : asked.evaluate) = true; });
+        return asked;
+    }
+
+    [[noreturn]] void throw_guarded(int64_t step, const std::string& program, double squares) {
+        const std::string save = saving_.finish_too();
+        session_.at("gradient");
+        throw Error(fmt::format("step {}: the sum of the squares of the gradients that program {} is given is {}; its "
+                                "update is not made; checkpoints before the step are intact{}\n  lower the learning "
+                                "rate, or check what update:gradient gives",
+                                step, program, squares, save),
+                    Fault::failed);
     }
 
     /// Whether the step that ran overflowed, so that it changed nothing and runs again. All ranks find the same.
@@ -278,11 +298,8 @@ private:
                            plural(again, "rerun"));
     }
 
-    /// Mean step time of the current executor in seconds, without the executor's first step; 0: unknown.
-    double mean_step_s() const {
-        const int64_t counted = session_.main().steps_begun() - 1;
-        return counted > 0 ? counted_s_ / static_cast<double>(counted) : 0;
-    }
+    /// Mean time in seconds of the steps since the last one that was an executor's first; 0: unknown.
+    double mean_step_s() const { return counted_ > 0 ? counted_s_ / static_cast<double>(counted_) : 0; }
 
     /// Ends the run because the loss is 0 / 0: the weights have become NaN, although earlier steps have not diverged.
     [[noreturn]] void throw_nothing_counts(int64_t step) {
@@ -313,7 +330,9 @@ private:
         m.seconds = std::chrono::duration<double>(ended - step_began_).count();
         if (traced_) traced_->whole = {step_began_, ended};
         // an executor's first step is not counted
-        counted_s_ = now.executor.steps_begun() > 1 ? counted_s_ + m.seconds : 0;
+        const bool counts = now.executor.steps_begun() > 1;
+        counted_s_ = counts ? counted_s_ + m.seconds : 0;
+        counted_ = counts ? counted_ + 1 : 0;
         step_began_ = ended;
         loss_ = m.loss;
         if (run_.finished) run_.finished(step);
@@ -321,7 +340,8 @@ private:
         if (!std::isfinite(m.loss))
             throw_diverged(step, "the loss", m.loss, "checkpoints before it are intact", marked);
         if (!marked.empty()) note(marked);
-        if (!norm_of_.empty()) require_finite(step, now, count);
+        if (const auto norm = judged_norm(session_.compiled(), now.program); !norm.empty())
+            require_finite(step, now, count, norm);
         if (has_.scale && run_.options.max_skips > 0) count_skips(step, now);
         if (!run_.metrics) return;
         m.data_s = data_s;
@@ -332,12 +352,12 @@ private:
 
     /// Ends the run if a gradient is not finite and there is no loss scale: later steps could not recover, and no
     /// checkpoint must store the state.
-    void require_finite(int64_t step, const StepPrograms::Step& now, double count) {
-        double norm = now.results.scalar(norm_of_);
-        if (norm_of_ == guard_name) norm = std::sqrt(norm) / count;
+    void require_finite(int64_t step, const StepPrograms::Step& now, double count, std::string_view norm_of) {
+        double norm = now.results.scalar(norm_of);
+        if (norm_of == guard_name) norm = std::sqrt(norm) / count;
         norm = std::abs(norm);  // prints NaN without a sign
         if (std::isfinite(norm)) return;
-        const bool guarded = norm_of_ == guard_name;
+        const bool guarded = norm_of == guard_name;
         const std::string first = guarded ? first_bad_gradient(session_, now.executor) : "";
         const bool saved = saving_.newest() == step - 1 && step > 1;
         const std::string why = fmt::format("the norm of the gradients of step {} is {}", step, norm);
@@ -381,13 +401,14 @@ private:
     void tell(StepMetrics& m, const StepPrograms::Step& now) {
         m.time = wall_time();
         m.has = has_;
-        m.grad_norm = now.results.scalar("grad_norm");
-        m.lr = now.results.scalar("lr");
+        const RanPrograms ran{now, ran_};
+        m.grad_norm = ran.scalar("grad_norm");
+        m.lr = ran.scalar("lr");
         if (has_.scale) tell_scale(m, now);
         m.capacity = step_capacity_;
         m.again = capacity_.again();
-        read_results(now.results);
-        m.results = told_;
+        results_.read(ran);
+        m.results = results_.values();
         const int64_t tokens = session_.compiled().tokens_per_step / sizes_.full();
         m.tokens = tokens * now.feed.batch();
         m.samples = now.feed.batch();
@@ -399,36 +420,18 @@ private:
         m.peak_flops = peak_flops();
         m.memory_bytes = memory_bytes();
         m.checkpoint_s = saving_.take_held_s();
-        const Spent before = now.executor.steps_begun() > 1 ? spent_ : Spent{};
-        spent_ = spent(now.executor);
-        m.communication_s = spent_.communication_s - before.communication_s;
-        m.waiting_s = spent_.waiting_s - before.waiting_s;
+        add_spent(m, now.executor);
+        for (const StepPrograms::Between* program : ran_) add_spent(m, program->executor);
     }
 
-    void prepare_results() {
-        const HostResults& results = steps_.results();
-        for (const RecordedResult& result : recorded_)
-            if (result.why_not.empty()) {
-                told_.emplace_back(result.name, result.parts ? 1 : static_cast<size_t>(results.count(result.value)));
-                told_.back().shown = result.shown;
-            }
-        size_t most = 0;
-        for (const StepResult& result : told_) most = std::max(most, result.values.size());
-        elements_.resize(most);
-    }
-
-    void read_results(const HostResults& results) {
-        size_t at = 0;
-        for (const RecordedResult& result : recorded_) {
-            if (!result.why_not.empty()) continue;
-            std::vector<double>& values = told_[at++].values;
-            if (result.parts) {
-                values[0] = results.scalar(result.parts->sum) / results.scalar(result.parts->count);
-                continue;
-            }
-            results.read(result.value, elements_.data());
-            std::copy_n(elements_.begin(), values.size(), values.begin());
-        }
+    /// Adds what an executor has spent since the last step.
+    void add_spent(StepMetrics& m, const Executor& executor) {
+        const Spent now = spent(executor);
+        Spent& before = spent_[&executor];
+        if (executor.steps_begun() == 1) before = {};
+        m.communication_s += now.communication_s - before.communication_s;
+        m.waiting_s += now.waiting_s - before.waiting_s;
+        before = now;
     }
 
     struct Spent {
@@ -484,8 +487,7 @@ private:
                 seconds[{part, kind + ": " + time.name}] += time.seconds;
             }
         };
-        add(steps_.spent());
-        add(session_.main().times());
+        add(steps_.times());
         std::vector<TimeShare> list = {{"waiting: data", data_wait_s_, "waiting"}};
         for (const auto& [what, spent] : seconds) list.push_back({what.second, spent, what.first});
         return list;
@@ -544,14 +546,12 @@ private:
     CapacityChoice capacity_;
     double step_capacity_ = 0;  ///< capacity with which the last step ran
     int told_again_ = 0;        ///< overflows in this start; the first three are printed
-    const std::vector<RecordedResult> recorded_;
+    RoundResults results_;
     const TrainedNumbers has_ = trained_numbers(session_.compiled());
-    const std::string_view norm_of_ = judged_norm(session_.compiled());
-    int64_t all_skips_ = -1;        ///< skipped steps since the run's first; -1: unknown
-    int64_t skips_at_least_ = 0;    ///< skipped steps in a row at the min loss scale
-    std::vector<StepResult> told_;  ///< values of the script's results in the last step, for metrics
-    std::vector<float> elements_;
-    Spent spent_;  ///< communication and waiting of the last step's executor
+    std::vector<const StepPrograms::Between*> ran_;  ///< programs of the round that followed the last step
+    int64_t all_skips_ = -1;                         ///< skipped steps since the run's first; -1: unknown
+    int64_t skips_at_least_ = 0;                     ///< skipped steps in a row at the min loss scale
+    std::map<const Executor*, Spent> spent_;         ///< communication and waiting of each executor of the round
     const ResidentSet resident_;
     Saving saving_;
     SavedState& state_;
@@ -559,6 +559,7 @@ private:
     int64_t traced_step_ = 0;           ///< number of the traced step; 0: none
     std::optional<TracedStep> traced_;  ///< trace of the current step, if it is the traced one
     double counted_s_ = 0;              ///< seconds of the steps over which mean_step_s() averages
+    int64_t counted_ = 0;               ///< their number
     bool evaluated_ = false;
     double loss_ = 0;
     const bool host_visible_ = session_.device().limits().host_visible;

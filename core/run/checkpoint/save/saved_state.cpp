@@ -16,6 +16,7 @@
 #include "base/seconds.h"
 #include "base/text.h"
 #include "run/checkpoint/format/manifest.h"
+#include "run/checkpoint/save/saved_round.h"
 #include "run/metrics/step_metrics.h"
 
 namespace orrery {
@@ -368,6 +369,9 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
         resumed.said.push_back(change);
     if (!restored->newer.empty()) resumed.said.push_back(leave_behind(restored->step, restored->newer));
     resumed.capacity = capacity_in(host);
+    SavedRound round = saved_round(host, session_.compiled().round, resumed.step, store_.place());
+    resumed.round_after = round_after_ = round.after;
+    if (!round.said.empty()) resumed.said.push_back(std::move(round.said));
     if (host.contains("bits")) resumed.bits = saved_bits(host["bits"]);
     if (resumed.bits && host.contains("products") && host["products"].is_string())  // in older checkpoints
         resumed.bits->push_back({"products", host["products"].get<std::string>()});
@@ -392,12 +396,12 @@ std::vector<std::string> SavedState::save(int64_t step, uint64_t seed, const Dat
                                           double loss, std::optional<double> eval_loss) {
     auto state = views();
     fetch(state);
-    saver_->commit(step, state, host_of(seed, data, samples, loss, eval_loss));
+    saver_->commit(step, state, host_of(step, seed, data, samples, loss, eval_loss));
     judge_.saved(step);
     return saver_->checkpoints.notes();
 }
 
-Json SavedState::host_of(uint64_t seed, const Dataset& data, int64_t samples, double loss,
+Json SavedState::host_of(int64_t step, uint64_t seed, const Dataset& data, int64_t samples, double loss,
                          std::optional<double> eval_loss) const {
     Json host = identity_of(seed, session_.compiled().ramp, data);
     host["samples"] = samples;
@@ -415,6 +419,7 @@ Json SavedState::host_of(uint64_t seed, const Dataset& data, int64_t samples, do
         host["capacity_unneeded"] = capacity_->unneeded;
         host["again"] = capacity_->again;
     }
+    save_round(host, session_.compiled().round, round_after_, step);
     if (!session_.bits().empty()) host["bits"] = to_json(session_.bits());
     return host;
 }
@@ -480,7 +485,7 @@ void SavedState::begin(int64_t step, uint64_t seed, const Dataset& data, int64_t
         late_.why.clear();
         late_.closed = false;
     }
-    Json host = host_of(seed, data, samples, loss, eval_loss);
+    Json host = host_of(step, seed, data, samples, loss, eval_loss);
     snapshot_->take();
     begun_ = step;
     judge_.saved(step);

@@ -51,6 +51,7 @@ public:
         std::vector<std::string> said;        ///< messages: skipped steps and why, foreign entries of the store
         std::optional<BitSources> bits = {};  ///< what affects last bits in the run that saved it; nullopt: unknown
         std::optional<CapacityChoice::Saved> capacity = {};  ///< nullopt: the run that saved it had no capacities
+        int64_t round_after = 0;                             ///< step after which the round (Compiled::round) begins
     };
     /// Loads the newest checkpoint that is neither damaged nor suspect. Draws fresh weights if there are no
     /// checkpoints. Throws Error naming the difference if the checkpoint is of another model, seed or data file. `from`
@@ -130,7 +131,7 @@ private:
     std::vector<StateValue> views();
     void fetch(std::vector<StateValue>& state);
     void put_back(const std::vector<StateValue>& state);
-    Json host_of(uint64_t seed, const Dataset& data, int64_t samples, double loss,
+    Json host_of(int64_t step, uint64_t seed, const Dataset& data, int64_t samples, double loss,
                  std::optional<double> eval_loss) const;
     std::string mark_late(int64_t step, const std::string& why);
 
@@ -138,6 +139,7 @@ private:
     CheckpointStore& store_;
     std::unique_ptr<Saver> saver_;  ///< the objects that a save uses; nullptr while the save thread uses them
     LossJudge judge_;
+    int64_t round_after_ = 0;  ///< step after which the round begins
     std::optional<CapacityChoice::Saved> capacity_;
     int64_t from_ = -1;  ///< the last --from-step of this run, or of a run that it resumes; -1: none
     std::vector<std::vector<std::byte>> staging_;  ///< host copies of values if the host cannot read device memory

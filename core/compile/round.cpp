@@ -1,0 +1,226 @@
+#include "compile/round.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "base/text.h"
+
+namespace orrery {
+
+/// Reads the text of a round: stretches divided by ", then", each a list of parts.
+struct Round::Reader {
+    Round& round;
+    std::string_view text = round.text_;
+    size_t at = 0;
+
+    static constexpr int64_t most_times = 1'000'000'000;
+    static constexpr int most_brackets = 32;
+
+    [[noreturn]] void fail(const std::string& expected) const {
+        const std::string found = at < text.size() ? quote(text.substr(at, 12)) : "its end";
+        throw Error(round.origin_,
+                    fmt::format("round {}: expected {} at character {}, found {}\n  write names of programs that "
+                                "follow each other, \"step*50 outer\", \"(A B*2)*10, then A\"",
+                                quote(text), expected, at + 1, found));
+    }
+    void skip() {
+        while (at < text.size() && std::isspace(static_cast<unsigned char>(text[at]))) ++at;
+    }
+    bool take(std::string_view word) {
+        skip();
+        if (!text.substr(at).starts_with(word)) return false;
+        at += word.size();
+        return true;
+    }
+    static bool in_name(char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '-';
+    }
+    std::string_view word(bool (*in)(char)) {
+        skip();
+        const size_t from = at;
+        while (at < text.size() && in(text[at])) ++at;
+        return text.substr(from, at - from);
+    }
+
+    std::vector<Part> list(int brackets) {
+        std::vector<Part> parts;
+        for (skip(); at < text.size() && text[at] != ')' && text[at] != ','; skip()) parts.push_back(part(brackets));
+        if (parts.empty()) fail("the name of a program");
+        return parts;
+    }
+
+    Part part(int brackets) {
+        Part part;
+        if (take("(")) {
+            if (brackets == most_brackets) fail(fmt::format("at most {} brackets in each other", most_brackets));
+            part.parts = list(brackets + 1);
+            if (!take(")")) fail("\")\"");
+        } else {
+            part.name = name();
+        }
+        if (take("*")) part.times = times();
+        return part;
+    }
+
+    size_t name() {
+        const size_t from = at;
+        const std::string name(word(in_name));
+        if (name.empty() || name == "then") {
+            at = from;
+            fail("the name of a program");
+        }
+        std::vector<std::string>& names = round.names_;
+        const auto index = static_cast<size_t>(std::ranges::find(names, name) - names.begin());
+        if (index == names.size()) names.push_back(name);
+        return index;
+    }
+
+    int64_t times() {
+        skip();
+        const size_t from = at;
+        const std::string_view digits = word([](char c) { return c >= '0' && c <= '9'; });
+        const int64_t number = digits.empty() || digits.size() > 10 ? 0 : std::stoll(std::string(digits));
+        if (number >= 1 && number <= most_times) return number;
+        at = from;
+        fail(fmt::format("a number from 1 to {}", most_times));
+    }
+
+    void run() {
+        do {
+            round.stretches_.emplace_back().parts = list(0);
+        } while (take(",") && (take("then") || (fail("\"then\""), false)));
+        if (at < text.size()) fail("the name of a program, \"*\" or \", then\"");
+    }
+};
+
+Round::Round(std::string_view text, Origin origin) : text_(trim(text)), origin_(std::move(origin)) {
+    Reader{*this}.run();
+    takes_batch_.assign(names_.size(), false);
+    if (plain()) prove({true});
+}
+
+/// Counts the runs and steps of one time of a part and of what it holds.
+void Round::count(Part& part) const {
+    if (part.parts.empty()) return void(part.steps = takes_batch_[part.name] ? 1 : 0);
+    part.runs = part.steps = 0;
+    for (Part& inner : part.parts) {
+        count(inner);
+        int64_t all = 0;
+        if (__builtin_mul_overflow(inner.runs, inner.times, &all) || __builtin_add_overflow(part.runs, all, &part.runs))
+            throw Error(origin_, fmt::format("round {}: it runs more than 2^63 programs\n  use smaller numbers after *",
+                                             quote(text_)));
+        part.steps += inner.steps * inner.times;
+    }
+}
+
+namespace {
+
+/// What the proof knows of a sequence of programs and actions, so that T*50 is proved as T T is.
+struct Known {
+    bool step = false;     ///< it has a step
+    bool program = false;  ///< a program comes before its first step
+    bool action = false;   ///< an action of the host comes after its last step
+    bool late = false;     ///< a program comes between an action and the next step
+
+    Known then(const Known& next) const {
+        return {step || next.step, program || (!step && next.program), next.action || (!next.step && action),
+                late || next.late || (action && next.program)};
+    }
+};
+
+}  // namespace
+
+void Round::prove(const std::vector<bool>& takes_batch) {
+    takes_batch_ = takes_batch;
+    for (Part& stretch : stretches_) count(stretch);
+    const std::string about = fmt::format("round {}: ", quote(text_));
+    const std::string belongs =
+        "a program that takes no batch, as none of its values depends on one, belongs to the step before it";
+    const size_t first = name_at(0);
+    if (!takes_batch_[first])
+        throw Error(origin_, fmt::format("{}it begins with {}, before any step\n  {}: write it after a step", about,
+                                         names_[first], belongs));
+    if (stretches_.back().steps == 0)
+        throw Error(origin_,
+                    fmt::format("{}it never trains{}: no program of {} takes a batch\n  add a program that "
+                                "does, such as step",
+                                about, stretches_.size() > 1 ? " after its last \", then\"" : "", join_few(names_, 5)));
+    const std::function<Known(const Part&)> known = [&](const Part& part) {
+        Known all;
+        if (part.parts.empty()) {
+            all.step = takes_batch_[part.name];
+            all.action = is_action(part.name);
+            all.program = !all.step && !all.action;
+        }
+        for (const Part& inner : part.parts) all = all.then(known(inner));
+        return part.times > 1 ? all.then(all) : all;
+    };
+    Known all;
+    for (const Part& stretch : stretches_) all = all.then(known(stretch));
+    if (all.then(known(stretches_.back())).late)
+        throw Error(origin_,
+                    fmt::format("{}a program that takes no batch follows save or evaluate\n  {}, and both are of a "
+                                "step as a whole: write them last",
+                                about, belongs));
+}
+
+size_t Round::name_at(const std::vector<Part>& parts, int64_t run) {
+    for (const Part& part : parts) {
+        if (run < part.runs * part.times) return part.parts.empty() ? part.name : name_at(part.parts, run % part.runs);
+        run -= part.runs * part.times;
+    }
+    return 0;
+}
+
+/// The index among the runs of `parts` of their step number `step`, from 0.
+int64_t Round::run_of(const std::vector<Part>& parts, int64_t step) {
+    int64_t before = 0;
+    for (const Part& part : parts) {
+        if (step < part.steps * part.times) {
+            const int64_t time = step / part.steps;
+            return before + time * part.runs + (part.parts.empty() ? 0 : run_of(part.parts, step % part.steps));
+        }
+        step -= part.steps * part.times;
+        before += part.runs * part.times;
+    }
+    return before;
+}
+
+size_t Round::name_at(int64_t run) const {
+    for (const Part& stretch : stretches_) {
+        if (&stretch == &stretches_.back()) run %= stretch.runs;
+        if (run < stretch.runs) return name_at(stretch.parts, run);
+        run -= stretch.runs;
+    }
+    return 0;
+}
+
+int64_t Round::run_of(int64_t step) const {
+    int64_t before = 0, left = step - 1;
+    for (const Part& stretch : stretches_) {
+        if (&stretch == &stretches_.back())
+            return before + left / stretch.steps * stretch.runs + run_of(stretch.parts, left % stretch.steps);
+        if (left < stretch.steps) return before + run_of(stretch.parts, left);
+        left -= stretch.steps;
+        before += stretch.runs;
+    }
+    return before;
+}
+
+size_t Round::program_of(int64_t step) const { return name_at(run_of(step)); }
+
+void Round::after(int64_t step, const std::function<void(size_t)>& run) const {
+    const int64_t next = run_of(step + 1);
+    for (int64_t at = run_of(step) + 1; at < next; ++at) run(name_at(at));
+}
+
+bool Round::ends_with(int64_t step) const {
+    for (const Part& stretch : stretches_)
+        if (&stretch != &stretches_.back()) step -= stretch.steps;
+    return step >= 0 && step % stretches_.back().steps == 0;
+}
+
+}  // namespace orrery

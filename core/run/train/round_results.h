@@ -1,0 +1,45 @@
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "run/metrics/recorded_results.h"
+#include "run/metrics/step_metrics.h"
+#include "run/train/step_programs.h"
+
+namespace orrery {
+
+/// The programs of the round, without smaller sizes of its steps.
+std::vector<const Program*> programs_of_round(const Compiled& compiled);
+/// The optional numbers that the programs of the round give together.
+TrainedNumbers trained_numbers(const Compiled& compiled);
+
+/// The programs that ran for a step: its own, and those of the round that followed it.
+struct RanPrograms {
+    const StepPrograms::Step& step;
+    const std::vector<const StepPrograms::Between*>& after;
+
+    /// The results of the first that has a result of this name; nullptr: none has.
+    const HostResults* with(std::string_view name) const;
+    /// The value of a result that is one f32; 0: none of them has it.
+    double scalar(std::string_view name) const;
+};
+
+/// The results of the script that metrics record: those of all programs of the round, each name once.
+class RoundResults {
+public:
+    explicit RoundResults(const Compiled& compiled);
+
+    /// Lines that say which results metrics lack and why.
+    std::vector<std::string> left_out() const;
+    /// Reads the results of a step; those of programs that did not run for it are NaN.
+    void read(const RanPrograms& ran);
+    std::span<const StepResult> values() const { return values_; }
+
+private:
+    std::vector<RecordedResult> recorded_;
+    std::vector<StepResult> values_;  ///< of those that metrics have
+    std::vector<float> elements_;
+};
+
+}  // namespace orrery

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Rounds: gradients in one program and the update in another give the bits of the plain step, on meshes, resumed between
+# any two steps; a round of two optimizers is one after the other; a place within a round is kept.
+source "$(dirname "$0")/lib.sh"
+cat > round.lua << 'LUA'
+local o, nn = require "orrery", require "orrery.nn"
+local opt = o.options { round = { "step", "" }, zero = { 0, "" }, lr = { 1e-2, "" } }
+local data = o.data.text {}
+local program = o.trace("round", data.signature, function(batch)
+  local x = nn.embedding(batch.tokens, "tokens", { "vocab", data.vocab }, { "embed", 32 })
+  for i = 0, 1 do
+    nn.scope("layers." .. i, function() x = x + nn.mlp(nn.layernorm(x, "ln"), { mlp = 48 }) end)
+  end
+  return nn.linear(nn.layernorm(x, "ln_f"), "head", { "vocab", data.vocab }):cross_entropy(batch.targets)
+end)
+local adamw = o.optim.adamw { lr = opt.lr }
+local function count() return o.state { name = "count", shape = {} } end
+local programs = {
+  A = adamw,
+  B = o.optim.sgd { lr = opt.lr },
+  G = function(update)                                          -- leaves gradients and their count in arrays
+    local n = update:count()
+    for p in update:params() do update:set(update:state(p, "gradient"), p:grad()) end
+    update:set(count(), n)
+  end,
+  U = function(update)                                          -- and updates from them
+    for p in update:params() do update:gradient(p, update:state(p, "gradient")) end
+    update:count(count())
+    adamw(update)
+  end,
+  H = function(update)                                          -- halves params, and counts its calls
+    for p in update:params() do update:set(p, p * 0.5) end
+    local calls = o.state { name = "calls", shape = {} }
+    update:set(calls, calls + 1)
+    update:result("calls", calls + 1)
+    update:result("seen", o.step() * 1)
+  end,
+}
+for _, name in ipairs { "A", "B", "G", "U", "H" } do
+  if (" " .. opt.round .. " "):find("[ (]" .. name .. "[ *)]") then program:also(name, programs[name]) end
+end
+if opt.round:find "step" then program:train_with(adamw) end
+if opt.round ~= "step" then program:round(opt.round) end
+program:parallel {
+  o.strategy.pipeline { axis = "pp" }, o.strategy.tensor { axis = "tp" },
+  o.strategy.data { axis = "dp", zero = opt.zero },
+}
+local run = program:compile()
+print(run:summary())
+run:train(data)
+LUA
+settings=(--set data.path=text.txt --set data.tokens_per_sequence=16 --set train.sequences_per_step=8
+    --set train.steps=6 --set data.validation=0.1 --set train.evaluate_every=3 --set train.evaluate_batches=2
+    --set checkpoint.every_steps=1 --set run.timeout_s=20)
+ran() { trained_in "$1" round.lua "${settings[@]}" "${@:2}"; losses "$1" > "$1.txt"; }
+number() { sed -E "s/.*\"$1\":([^,}]+).*/\1/"; }
+same() { cmp -s "$1.txt" "$2.txt" || { paste "$1.txt" "$2.txt"; fail "$3"; }; }
+
+# The bits of the plain step, on each mesh; a run that ends after each step resumes bit for bit.
+for case in "" "mesh.tp=2 train.microbatches=2" "mesh.pp=2 train.microbatches=4" "mesh.dp=2" \
+    "mesh.dp=2 script.zero=1" "mesh.dp=2 script.zero=2 train.microbatches=2" "mesh.dp=2 script.zero=3"; do
+    arguments=()
+    for setting in $case; do arguments+=(--set "$setting"); done
+    ran plain "${arguments[@]}"
+    [ "$(wc -l < plain.txt)" -eq 6 ] || { cat plain.txt; fail "six steps with $case"; }
+    ran apart --set "script.round=G U" "${arguments[@]}"
+    same plain apart "G U has other bits with $case"
+    [ "$(grep '"loss"' plain/metrics.jsonl | number grad_norm)" = \
+        "$(grep '"loss"' apart/metrics.jsonl | number grad_norm)" ] || fail "other gradient norms with $case"
+    for steps in 1 3 4 6; do ran part --set "script.round=G U" --set train.steps=$steps "${arguments[@]}"; done
+    same plain part "resumed with $case"
+    rm -rf plain apart part
+done
+
+# One optimizer, then another: as a run that is resumed with the other.
+ran both --set "script.round=A*3, then B"
+ran first --set "script.round=A" --set train.steps=3
+head -3 both.txt | cmp -s - first.txt || { paste both.txt first.txt; fail "A*3"; }
+[ "$(sed -n 4p both.txt)" != "" ] || fail "B trains"
+
+# A program between steps runs at its place, sees the step's number, and goes on there after a resume.
+ran halved --set "script.round=step*2 H"
+grep '"loss"' halved/metrics.jsonl | number calls | tr '\n' ' ' > calls.txt
+[ "$(cat calls.txt)" = "null 1 null 2 null 3 " ] || { cat calls.txt halved/metrics.jsonl; fail "calls of H"; }
+[ "$(grep '"loss"' halved/metrics.jsonl | number seen | tr '\n' ' ')" = "null 2 null 4 null 6 " ] || fail "H's step"
+ran part --set "script.round=step*2 H" --set train.steps=3
+refused "within the round|step*2 H" $orrery run round.lua "${settings[@]}" --set run.folder=part \
+    --set "script.round=step"
+ran part --set "script.round=step*2 H"
+same halved part "resumed within a round"
+
+# Actions of the host.
+ran acted --set "script.round=(step*2 evaluate save)" --set checkpoint.every_steps=0 --set train.evaluate_every=0
+[ "$(grep -c eval_loss acted/metrics.jsonl)" -eq 3 ] || { cat acted/metrics.jsonl; fail "three evaluations"; }
+refused "no program \"outer\"" $orrery check round.lua "${settings[@]}" --set "script.round=step outer"
+echo "1 passed, 0 failed"

@@ -1,0 +1,95 @@
+// The text of a round, and the order of programs that it stands for.
+#include <catch2/catch.hpp>
+
+#include "compile/round.h"
+
+using namespace orrery;
+
+namespace {
+
+/// What the first steps of a round run, "A A+O": a step and the programs that belong to it. Capitals O, S, R, U and
+/// actions take no batch.
+std::string walked(Round round, int64_t steps) {
+    std::vector<bool> takes_batch;
+    for (const std::string& name : round.names())
+        takes_batch.push_back(name != "O" && name != "U" && name != "S" && name != "R" && name != "save" &&
+                              name != "evaluate");
+    round.prove(takes_batch);
+    std::string text;
+    for (int64_t step = 1; step <= steps; ++step) {
+        text += (step > 1 ? " " : "") + round.names()[round.program_of(step)];
+        round.after(step, [&](size_t name) { text += "+" + round.names()[name]; });
+        if (round.ends_with(step)) text += "|";
+    }
+    return text;
+}
+
+std::string refused(const std::string& text) {
+    try {
+        return walked(Round(text, {"", "a.lua", 7}), 1);
+    } catch (const Error& error) {
+        return error.what();
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a round says what each step runs") {
+    CHECK(walked(Round(), 3) == "step| step| step|");
+    CHECK(walked(Round("G U"), 3) == "G+U| G+U| G+U|");
+    CHECK(walked(Round("step*3 O"), 7) == "step step step+O| step step step+O| step");
+    CHECK(walked(Round("A*2, then B"), 5) == "A A| B| B| B|");
+    CHECK(walked(Round("A*2, then O B*2 O"), 7) == "A A+O| B B+O+O| B B+O+O| B");
+    CHECK(walked(Round("step*2 S step R"), 4) == "step step+S step+R| step");
+    CHECK(walked(Round("(A B*2)*2 O*2"), 7) == "A B B A B B+O+O| A");
+    CHECK(walked(Round("((A)*2 (O)*3)*2"), 4) == "A A+O+O+O A A+O+O+O|");
+    CHECK(walked(Round(" ( A*2\n\tO ) * 2 "), 4) == "A A+O A A+O|");
+    CHECK(walked(Round("step*2 O evaluate save"), 3) == "step step+O+evaluate+save| step");
+}
+
+TEST_CASE("a step late in a long round is found without unrolling it") {
+    Round round("A*1000000000, then (B*1000000000 O)*1000000000");
+    round.prove({true, true, false});
+    CHECK(round.names()[round.program_of(1'000'000'000)] == "A");
+    CHECK(round.names()[round.program_of(1'000'000'001)] == "B");
+    const auto after = [&](int64_t step) {
+        std::string names;
+        round.after(step, [&](size_t name) { names += round.names()[name]; });
+        return names;
+    };
+    CHECK(after(1'000'000'000) == "");
+    CHECK(after(5'000'000'000) == "O");
+    CHECK(after(5'000'000'001) == "");
+    CHECK(after(1'000'000'000'000'000'000) == "O");
+    CHECK_THROWS_WITH(Round("(A*1000000000)*1000000000 (A*1000000000)*1000000000*2"), Catch::Contains("found \"*2\""));
+    Round too_long("((A*1000000000)*1000000000)*1000000000");
+    CHECK_THROWS_WITH(too_long.prove({true}), Catch::Contains("more than 2^63"));
+}
+
+TEST_CASE("a text that is no round is refused with its place") {
+    CHECK(refused("") ==
+          "a.lua:7: round \"\": expected the name of a program at character 1, found its end\n"
+          "  write names of programs that follow each other, \"step*50 outer\", \"(A B*2)*10, then A\"");
+    CHECK_THAT(refused("step*0 O"), Catch::Contains("expected a number from 1 to 1000000000 at character 6, found"));
+    CHECK_THAT(refused("step*2000000000"), Catch::Contains("expected a number from 1"));
+    CHECK_THAT(refused("step*99999999999999999999"), Catch::Contains("expected a number from 1"));
+    CHECK_THAT(refused("(step O"), Catch::Contains("expected \")\" at character 8, found its end"));
+    CHECK_THAT(refused("step )"), Catch::Contains("character 6, found \")\""));
+    CHECK_THAT(refused("()"), Catch::Contains("expected the name of a program at character 2"));
+    CHECK_THAT(refused("step, O"), Catch::Contains("expected \"then\" at character 7"));
+    CHECK_THAT(refused("step, then"), Catch::Contains("expected the name of a program at character 11"));
+    CHECK_THAT(refused("step / O"), Catch::Contains("expected the name of a program at character 6"));
+    CHECK_THAT(refused(std::string(40, '(') + "A"), Catch::Contains("at most 32 brackets"));
+}
+
+TEST_CASE("a round that cannot train is refused") {
+    CHECK_THAT(refused("O step"), Catch::Contains("it begins with O, before any step"));
+    CHECK_THAT(refused("save step"), Catch::Contains("it begins with save"));
+    CHECK_THAT(refused("A*3, then O*2"), Catch::Contains("it never trains after its last \", then\""));
+    CHECK_THAT(refused("A save O"), Catch::Contains("a program that takes no batch follows save or evaluate"));
+    CHECK_THAT(refused("A, then O A save"), Catch::Contains("a program that takes no batch follows save or evaluate"));
+    CHECK_THAT(refused("(A O save evaluate)*2 (O)*2 A"),
+               Catch::Contains("a program that takes no batch follows save or evaluate"));
+    CHECK_THAT(refused("A evaluate O"), Catch::Contains("follows save or evaluate"));
+    CHECK(refused("(A O save evaluate)*2 A O") == "A+O+save+evaluate");
+}
