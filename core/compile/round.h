@@ -14,8 +14,10 @@ namespace orrery {
 /// batch is a step; one that takes none belongs to the step before it, as the host's actions `save` and `evaluate` do.
 class Round {
 public:
+    /// The round of a script that gives none.
+    Round() : Round("step") {}
     /// Throws Error at `origin` with the place in the text and what was expected there.
-    explicit Round(std::string_view text = "step", Origin origin = {});
+    explicit Round(std::string_view text, Origin origin = {});
 
     const std::string& text() const { return text_; }
     /// Whether it is the round of a script that gives none: one step after the other.
