@@ -48,7 +48,8 @@ local declared = {
   recompute_layers = { 0, "with recompute: number of layers to recompute, spread evenly; 0: all" },
   zero     = { 0, "mesh axes dp, ep, cp: 1, 2 or 3 also splits optimizer states, gradients, params" },
   replicate = { "rep", "mesh axis that splits the batch and holds copies of what zero splits over dp, ep, cp (HSDP)" },
-  reduce   = { "f32", "mesh axes dp, ep, cp: type in which gradients are sent: f32, or bf16 in half the bytes" },
+  codec    = { "none", "mesh axes dp, ep, cp: how gradients are sent: bf16, f16, f8e4m3, f8e5m2, int8, int4, sign" },
+  feedback = { false, "with a codec: each rank adds what encoding leaves out of a gradient to its next one" },
 }
 
 local opt = o.options(declared)
@@ -101,7 +102,8 @@ local strategies = {
   o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
   o.strategy.expert { axes = words(opt.expert_axes) },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence, optional = opt.optional },
-  o.strategy.data { axis = { "dp", "ep", "cp" }, replicate = replicate, reduce = opt.reduce, zero = opt.zero },
+  o.strategy.data { axis = { "dp", "ep", "cp" }, replicate = replicate, codec = opt.codec,
+    feedback = opt.feedback, zero = opt.zero },
 }
 if opt.recompute ~= "none" then
   local kinds = opt.recompute ~= "all" and words(opt.recompute) or nil

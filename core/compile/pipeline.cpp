@@ -4,10 +4,11 @@
 #include <optional>
 
 #include "compile/passes/bucket.h"
+#include "compile/passes/code_errors.h"
 #include "compile/passes/differentiate.h"
+#include "compile/passes/encode_edges.h"
 #include "compile/passes/fuse.h"
 #include "compile/passes/join_axes.h"
-#include "compile/passes/narrow_gradients.h"
 #include "compile/passes/precision.h"
 #include "compile/passes/prune.h"
 #include "compile/passes/recompute.h"
@@ -102,7 +103,9 @@ Program propagate(const Program& p, const PassInput& in) {
     return orrery::propagate(p, *in.mesh, in.options->redistribution);
 }
 
-bool sends_narrow(const Program& p, const PassInput&) { return !p.axes_with("reduce").empty(); }
+bool sends_codes(const Program& p, const PassInput&) { return !p.axes_with("codec").empty(); }
+
+bool feeds_back(const Program& p, const PassInput&) { return !p.axes_with("feedback").empty(); }
 
 bool may_join(const Program&, const PassInput& in) { return in.options->transports.size() > 1; }
 
@@ -131,6 +134,7 @@ const Pass list[] = {
     {PassPart::record, train, "add_update", add_update},
     {PassPart::mark, all, "annotate", annotate},
     {PassPart::mark, update, "keep_update", [](Program& p, In in) { p = keep_update(p, *in.mesh); }},
+    {PassPart::mark, train, "add_errors", [](Program& p, In in) { add_errors(p, *in.mesh); }, nullptr, feeds_back},
     {PassPart::mark, all, "check_token_order", [](Program& p, In in) { check_token_order(p, *in.mesh); }, nullptr,
      has_order},
     // assign_stages comes before recompute, since a value is recomputed on its own stage.
@@ -138,8 +142,8 @@ const Pass list[] = {
      has_stages},
     {PassPart::distribute, all, "recompute", nullptr, [](const Program& p, In) { return recompute(p); }, recomputes},
     {PassPart::distribute, all, "propagate", nullptr, propagate},
-    {PassPart::distribute, all, "narrow_gradients", [](Program& p, In in) { narrow_gradients(p, *in.mesh); }, nullptr,
-     sends_narrow},
+    {PassPart::distribute, all, "encode_edges", [](Program& p, In in) { encode_edges(p, *in.mesh); }, nullptr,
+     sends_codes},
     {PassPart::distribute, all, "join_axes", join_axes, nullptr, may_join},
     {PassPart::distribute, all, "bucket_collectives", [](Program& p, In in) { bucket_collectives(p, *in.mesh); }},
     {PassPart::distribute, all, "add_status", add_status, nullptr, has_status},

@@ -150,7 +150,8 @@ MarkedProgram made(const Recipe& recipe, const ProgramEntry& entry, const Mesh& 
                    Program recorded) {
     require_arrays(train, recorded, entry.name, "the train step");
     if (entry.role == ProgramRole::train) {
-        if (!recipe.round.plain()) add_states(recorded, train);
+        const bool feedback = !train.axes_with("feedback").empty();  // its states are added with the marks
+        if (!recipe.round.plain() || feedback) add_states(recorded, train);
         require_arrays(recorded, train, "train", "the step of " + entry.name);
     }
     return marked(recipe, entry, mesh, std::move(recorded));

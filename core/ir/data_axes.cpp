@@ -39,6 +39,7 @@ void split_batch(Program& program, std::string_view axis, const Origin& origin) 
 GradientMessages GradientMessages::read(Config& options, std::string_view strategy) {
     const int64_t bucket_mib = options.integer("bucket_mib", 25);
     const std::string reduce = options.text("reduce", "f32");
+    const std::string codec = options.text("codec", reduce == "bf16" ? reduce : "none");
     if (bucket_mib < 0)
         throw Error(
             options.where("bucket_mib"),
@@ -47,14 +48,23 @@ GradientMessages GradientMessages::read(Config& options, std::string_view strate
         throw Error(options.where("reduce"), fmt::format("strategy {}: reduce is \"{}\"; gradients are sent as "
                                                          "\"f32\", or as \"bf16\" in half the bytes",
                                                          strategy, reduce));
-    return {bucket_mib, reduce == "bf16"};
+    if (reduce == "bf16" && codec != reduce)
+        throw Error(
+            options.where("codec"),
+            fmt::format("strategy {}: codec is \"{}\" and reduce \"{}\"; give codec alone", strategy, codec, reduce));
+    const bool feedback = options.flag("feedback", false);
+    if (feedback && codec == "none")
+        throw Error(options.where("feedback"),
+                    fmt::format("strategy {}: feedback without a codec; give one, as in codec = \"int8\"", strategy));
+    return {bucket_mib, codec, feedback};
 }
 
 void GradientMessages::mark(Program& program, const Mesh& mesh, std::string_view axis, const Origin& origin) const {
     if (mesh.size(axis) == 1) return;
     split_batch(program, axis, origin);
     program.bucket(axis, bucket_mib * 1024 * 1024, origin);
-    if (bf16) program.reduce_as(axis, DType::bf16, origin);
+    if (codec != "none") program.edge(axis, std::nullopt, "codec", codec, origin);
+    if (feedback) program.edge(axis, std::nullopt, "feedback", true, origin);
 }
 
 }  // namespace orrery

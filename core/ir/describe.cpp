@@ -84,11 +84,23 @@ std::string label_of(const Program& program, ValueId id) {
     return value.op == none ? fmt::format("%{}", id) : fmt::format("%{} ({})", id, program.op(value.op).kind);
 }
 
+const CodedSum* coded_sum(const Program& program, ValueId value) {
+    const auto found = std::find_if(program.coded.begin(), program.coded.end(),
+                                    [&](const CodedSum& coded) { return coded.sum == value; });
+    return found == program.coded.end() ? nullptr : &*found;
+}
+
 ValueId original_of(const Program& program, ValueId value) {
     while (value != none) {
         const OpId maker = program.value(value).op;
-        if (maker == none || !op_def(program.op(maker).kind).collective || program.op(maker).inputs.size() > 1) break;
-        value = program.op(maker).inputs[0];
+        if (maker == none) break;
+        const Op& op = program.op(maker);
+        if (const CodedSum* coded = op.attributes.has("codec") ? coded_sum(program, value) : nullptr)
+            value = coded->plain;
+        else if (op_def(op.kind).collective && op.inputs.size() == 1)
+            value = op.inputs[0];
+        else
+            break;
     }
     return value;
 }

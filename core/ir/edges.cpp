@@ -7,6 +7,7 @@
 
 #include "base/suggest.h"
 #include "base/text.h"
+#include "ir/codecs.h"
 
 namespace orrery {
 
@@ -16,7 +17,7 @@ using Kind = AttributeDef::Kind;
 
 int64_t bytes_of(const Attribute& bucket) { return std::get<int64_t>(bucket); }
 
-void check_bucket(std::string_view axis, const Attribute& value, const Origin& origin) {
+void check_bucket(const Program&, std::string_view axis, const Attribute& value, const Origin& origin) {
     if (bytes_of(value) < 0)
         throw Error(origin, fmt::format("bucket over {} is {} bytes; give 0 or more", axis, bytes_of(value)));
 }
@@ -26,18 +27,20 @@ std::string refused_bucket(std::string_view axis, const Attribute& asked, const 
                        bytes_of(taken));
 }
 
-void check_reduce(std::string_view axis, const Attribute& value, const Origin& origin) {
-    const auto& name = std::get<std::string>(value);
-    if (name == name_of(DType::bf16)) return;
-    throw Error(origin,
-                fmt::format("gradients over {} cannot be sent as {}; give \"bf16\", which has the range of f32{}, or "
-                            "leave them in their own type",
-                            axis, name, name == name_of(DType::f16) ? " (sums in f16 overflow at 65504)" : ""));
+void check_codec(const Program& program, std::string_view, const Attribute& value, const Origin& origin) {
+    codec_named(program, std::get<std::string>(value), origin);
 }
 
-std::string refused_reduce(std::string_view axis, const Attribute& asked, const Attribute& taken) {
+std::string refused_codec(std::string_view axis, const Attribute& asked, const Attribute& taken) {
     return fmt::format("gradients over {} are not sent as {}: an earlier strategy chose {}", axis,
                        std::get<std::string>(asked), std::get<std::string>(taken));
+}
+
+void check_feedback(const Program&, std::string_view, const Attribute&, const Origin&) {}
+
+std::string refused_feedback(std::string_view axis, const Attribute&, const Attribute& taken) {
+    return fmt::format("feedback over {} is {}: an earlier strategy chose it", axis,
+                       std::get<bool>(taken) ? "on" : "off");
 }
 
 PrefetchDepth depth_of(const Attribute& value) {
@@ -45,7 +48,7 @@ PrefetchDepth depth_of(const Attribute& value) {
     return {list.at(0), list.at(1)};
 }
 
-void check_prefetch(std::string_view axis, const Attribute& value, const Origin& origin) {
+void check_prefetch(const Program&, std::string_view axis, const Attribute& value, const Origin& origin) {
     const auto& list = std::get<std::vector<int64_t>>(value);
     if (list.size() != 2)
         throw Error(origin,
@@ -62,7 +65,7 @@ std::string refused_prefetch(std::string_view axis, const Attribute& asked, cons
                        depth_of(taken).text());
 }
 
-void check_order(std::string_view axis, const Attribute& value, const Origin& origin) {
+void check_order(const Program&, std::string_view axis, const Attribute& value, const Origin& origin) {
     const auto& name = std::get<std::string>(value);
     if (name == "zigzag" || name == "balanced") return;
     throw Error(origin, fmt::format("tokens cannot be in the order {} over {}; give \"zigzag\" or \"balanced\", or no "
@@ -77,7 +80,12 @@ std::string refused_order(std::string_view axis, const Attribute& asked, const A
 
 constexpr EdgeOption options[] = {
     {.name = "bucket", .kind = Kind::integer, .by_phase = true, .check = check_bucket, .refused = refused_bucket},
-    {.name = "reduce", .kind = Kind::text, .phase = Phase::backward, .check = check_reduce, .refused = refused_reduce},
+    {.name = "codec", .kind = Kind::text, .phase = Phase::backward, .check = check_codec, .refused = refused_codec},
+    {.name = "feedback",
+     .kind = Kind::flag,
+     .phase = Phase::backward,
+     .check = check_feedback,
+     .refused = refused_feedback},
     {.name = "prefetch", .kind = Kind::integers, .check = check_prefetch, .refused = refused_prefetch},
     {.name = "order", .kind = Kind::text, .of_one_axis = true, .check = check_order, .refused = refused_order},
 };
@@ -121,7 +129,7 @@ void Program::edge(std::string_view axis, std::optional<Phase> phase, std::strin
                     fmt::format("{} over {} cannot be set for the {} phase alone", name, axis, name_of(*phase)));
     if (value.index() != static_cast<size_t>(option.kind))
         throw Error(origin, fmt::format("{} over {} has a value of the wrong type", name, axis));
-    option.check(axis, value, origin);
+    option.check(*this, axis, value, origin);
     for (const EdgeMark& other : edges_)
         if (option.of_one_axis && other.option == name && other.axis != axis)
             throw Error(origin, fmt::format("{} over {}: {} has one already, and a program can have only one {}\n  "
@@ -148,7 +156,12 @@ void Program::bucket(std::string_view axis, int64_t bytes, const Origin& origin)
 }
 
 void Program::reduce_as(std::string_view axis, DType type, const Origin& origin) {
-    edge(axis, std::nullopt, "reduce", std::string(name_of(type)), origin);
+    if (type != DType::bf16)
+        throw Error(origin,
+                    fmt::format("gradients over {} cannot be sent as {}; give \"bf16\", which has the range of "
+                                "f32{}, or leave them in their own type",
+                                axis, name_of(type), type == DType::f16 ? " (sums in f16 overflow at 65504)" : ""));
+    edge(axis, std::nullopt, "codec", std::string(name_of(type)), origin);
 }
 
 void Program::prefetch(std::string_view axis, PrefetchDepth asked, const Origin& origin) {
@@ -182,9 +195,9 @@ int64_t Program::bucket_bytes(std::string_view axis, Phase phase) const {
     return least.value_or(0);
 }
 
-std::optional<DType> Program::reduced_as(std::string_view axis) const {
-    const Attribute* const type = row(*this, axis, Phase::backward, "reduce");
-    return type ? parse_dtype(std::get<std::string>(*type)) : std::nullopt;
+std::string Program::codec(std::string_view axis) const {
+    const Attribute* const name = row(*this, axis, Phase::backward, "codec");
+    return name ? std::get<std::string>(*name) : "none";
 }
 
 std::optional<PrefetchDepth> Program::prefetch_depth(std::string_view axis) const {

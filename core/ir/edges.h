@@ -16,7 +16,7 @@ struct EdgeOption {
     bool by_phase = false;            ///< whether a script may set the option for a single phase
     bool of_one_axis = false;         ///< whether a program may have it for one axis only
     /// Throws Error at `origin` if the value of the option is invalid.
-    void (*check)(std::string_view axis, const Attribute& value, const Origin& origin);
+    void (*check)(const Program&, std::string_view axis, const Attribute& value, const Origin& origin);
     /// The remark that a second value is ignored: "bucket of 5 bytes over dp is not taken: an earlier ...".
     std::string (*refused)(std::string_view axis, const Attribute& asked, const Attribute& taken);
 };

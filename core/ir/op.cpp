@@ -160,8 +160,8 @@ void check_count(const Infer& at, const OpDef& def) {
 }  // namespace
 
 bool set_by_passes(std::string_view attribute) {
-    constexpr std::string_view names[] = {"accumulate", "global_shape", "offset", "cause",
-                                          "keep",       "sends",        "axis",   "f8"};
+    constexpr std::string_view names[] = {"accumulate", "global_shape", "offset", "cause", "keep",
+                                          "sends",      "axis",         "f8",     "codec"};
     return std::find(std::begin(names), std::end(names), attribute) != std::end(names);
 }
 bool is_view(const OpDef& def) { return def.moves != Moves::no && def.moves != Moves::joins; }

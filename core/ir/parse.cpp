@@ -312,6 +312,7 @@ private:
         for (const Phase one : {Phase::forward, Phase::backward, Phase::update})
             if (option.by_phase && !phase && line.take(name_of(one))) phase = one;
         Attribute value;
+        if (option.kind == AttributeDef::Kind::flag) value = true;
         if (option.kind == AttributeDef::Kind::integer) value = line.integer();
         if (option.kind == AttributeDef::Kind::text) value = line.word();
         if (option.kind == AttributeDef::Kind::integers) {
@@ -354,10 +355,13 @@ private:
         } else if (what == "result") {
             std::string name = line.word();
             program_.results.push_back({std::move(name), known(line)});
+        } else if (what == "coded") {
+            const ValueId sum = known(line), plain = known(line), encoded = known(line);
+            program_.coded.push_back({sum, plain, encoded, line.word()});
         } else {
             line.fail(fmt::format(
-                "store, use, microbatches, bucket, reduce, prefetch, stage, recompute, note, grad, update or result "
-                "at the start of the line, found \"{}\"",
+                "store, use, microbatches, bucket, codec, feedback, prefetch, stage, recompute, note, grad, update, "
+                "result or coded at the start of the line, found \"{}\"",
                 what));
         }
     }

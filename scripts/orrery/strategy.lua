@@ -65,8 +65,9 @@ local function data(options)
     native.fail(("strategy data: zero is %s; there are 0 (nothing is split), 1 (optimizer states), 2 (gradients, too) "
       .. "and 3 (params, too)"):format(tostring(stage)))
   end
-  return native.strategy("zero", { axis = own.axis, bucket_mib = own.bucket_mib, reduce = own.reduce, stage = stage,
-    prefetch = prefetch, prefetch_mib = prefetch_mib, replicate = replicate }, "data")
+  return native.strategy("zero", { axis = own.axis, bucket_mib = own.bucket_mib, codec = own.codec,
+    feedback = own.feedback, reduce = own.reduce, stage = stage, prefetch = prefetch, prefetch_mib = prefetch_mib,
+    replicate = replicate }, "data")
 end
 
 --- strategy.plugins.NAME(options): the C++ plugin strategy/NAME.

@@ -207,9 +207,7 @@ refused_set "foreign safetensors" 'foreign.safetensors|no tensor|it has' \
 head -c 1000 foreign.safetensors > cut.safetensors
 refused_set "corrupt safetensors" 'cut.safetensors: the header should be |has 1000: it is truncated|copy or export' \
     checkpoint.load=cut.safetensors
-refused_set "gradients in a type of too little range" 'reduce is "f16"|sent as "f32", or as "bf16"|gpt.lua' \
-    script.reduce=f16
-refused_set "the same with ZeRO" 'reduce is "f8"|in half the bytes' script.reduce=f8 script.zero=1
+refused_set "gradients by a codec that there is not" 'no codec "int9"|did you mean "int8"|gpt.lua' script.codec=int9
 refused_set "a precision that there is not" '--set train.precision=fp4|bf16, f16, f32, fp8' train.precision=fp4
 port=$(free_port)
 "$orrery" run "$gpt" --config good.toml --nodes 1 --rendezvous 127.0.0.1:$port \

@@ -24,9 +24,9 @@ for name in record set_precision add_loss_scale differentiate split_batch add_up
     propagate join_axes bucket_collectives fuse; do
     ls pipeline/gpt/??-$name.ir > /dev/null || fail "no program behind $name"
 done
-$orrery check "$script" $small --set mesh.dp=2 --set train.precision=fp8 --set script.reduce=bf16 --dump narrow \
+$orrery check "$script" $small --set mesh.dp=2 --set train.precision=fp8 --set script.codec=bf16 --dump narrow \
     > /dev/null || fail "check --dump of fp8"
-for name in narrow_gradients quantize_products; do
+for name in encode_edges quantize_products; do
     ls narrow/gpt/??-$name.ir > /dev/null || fail "no program behind $name"
 done
 [ -e pipeline/gpt.eval/class-1.plan ] || fail "no plan of the evaluation"

@@ -3,7 +3,7 @@
 source "$(dirname "$0")/lib.sh"
 gpt=$source_root/scripts/gpt.lua
 # One learning rate: how long a run is to be makes no difference.
-narrow=(--set script.reduce=bf16 --set script.zero=2 --set train.microbatches=2 --set script.floor=1)
+narrow=(--set script.codec=bf16 --set script.zero=2 --set train.microbatches=2 --set script.floor=1)
 
 sizes=(--set mesh.dp=2 --set data.path=text.txt --set data.tokens_per_sequence=32
     --set train.sequences_per_step=4 --set train.steps=4

@@ -158,7 +158,7 @@ TEST_CASE("options of what is sent over an axis: declared, by phase, the first s
     CHECK(program.bucket_bytes("dp") == 200);
     CHECK(program.bucket_bytes("dp", Phase::update) == 0);
     CHECK(program.edge("dp", Phase::forward) == Attributes{{"bucket", int64_t{100}}});
-    CHECK(program.edge("dp", Phase::backward) == Attributes{{"bucket", int64_t{200}}, {"reduce", std::string("bf16")}});
+    CHECK(program.edge("dp", Phase::backward) == Attributes{{"bucket", int64_t{200}}, {"codec", std::string("bf16")}});
     CHECK(program.edge("tp", Phase::backward) == Attributes{});
     program.bucket("dp", 100, zero);  // the update takes it, the backward pass has another size
     CHECK(program.bucket_bytes("dp", Phase::update) == 100);
@@ -169,9 +169,10 @@ TEST_CASE("options of what is sent over an axis: declared, by phase, the first s
         CHECK(message([&] { program.edge("tp", phase, option, std::move(value), zero); }).find(why) !=
               std::string::npos);
     };
-    refused({}, "codec", int64_t{8}, "zero, a.lua:4: \"codec\" is not an option of axis tp");
+    refused({}, "carrier", int64_t{8}, "zero, a.lua:4: \"carrier\" is not an option of axis tp");
+    refused({}, "codec", std::string("int9"), "there is no codec \"int9\"");
     refused({}, "bucket", 1.5, "bucket over tp has a value of the wrong type");
-    refused(Phase::forward, "reduce", std::string("bf16"), "reduce over tp cannot be set for the forward phase");
+    refused(Phase::forward, "codec", std::string("bf16"), "codec over tp cannot be set for the forward phase");
     refused({}, "prefetch", std::vector<int64_t>{1}, "prefetch over tp has 1 numbers");
 }
 

@@ -278,10 +278,10 @@ TEST_CASE("scripts/gpt.lua refuses an option that its model lacks") {
 }
 
 TEST_CASE("the memory report has sums of gradients and copies of params on lines of their own") {
-    const auto of = [](const char* reduce) {
+    const auto of = [](const char* codec) {
         const auto made = experiment("gpt.lua", "laptop.toml",
                                      {"mesh.dp=2", "train.precision=bf16", "train.microbatches=2",
-                                      std::string("script.reduce=") + reduce, "script.embed=192"});
+                                      std::string("script.codec=") + codec, "script.embed=192"});
         Persistent persistent;
         const Mesh mesh = made->mesh.with_microbatches(2);
         const Plan plan = plan_of(distribute(made->train(), mesh), mesh, persistent);
@@ -300,7 +300,7 @@ TEST_CASE("the memory report has sums of gradients and copies of params on lines
         CHECK(fullest.activations == all.classes[0].activations);
         return all.classes.at(0);
     };
-    const ClassSummary wide = of("f32"), narrow = of("bf16");
+    const ClassSummary wide = of("none"), narrow = of("bf16");
     CHECK(static_cast<double>(narrow.activations) == Approx(static_cast<double>(wide.activations)).epsilon(0.05));
 }
 
@@ -389,7 +389,7 @@ TEST_CASE("the Lua twin of the data strategy gives the identical program") {
                           Catch::Contains("a.lua:") && Catch::Contains("axis names the axis dp twice"));
     }
     const std::string narrow = ", reduce = 'bf16'";
-    CHECK(spread("strategy", narrow).find("\n  reduce dp bf16\n") != std::string::npos);
+    CHECK(spread("strategy", narrow).find("\n  codec dp bf16\n") != std::string::npos);
     CHECK(spread("strategy", narrow) == spread("strategies", narrow));
     CHECK(spread("strategies", ", reduce = 'f32'") == plugin);
     CHECK_THROWS_WITH(spread("strategies", ", reduce = 'f16'"),
@@ -417,7 +417,7 @@ TEST_CASE("data with zero is the strategy zero in data's name") {
         const Program data = train("data { bucket_mib = 4, reduce = 'bf16', zero = " + std::string(stage) + " }");
         const Program zero = train("zero { bucket_mib = 4, reduce = 'bf16', stage = " + std::string(stage) + " }");
         CHECK(data.edges() == zero.edges());
-        CHECK(data.axes_with("reduce") == std::vector<std::string>{"dp"});
+        CHECK(data.axes_with("codec") == std::vector<std::string>{"dp"});
         REQUIRE(data.marks().size() == zero.marks().size());
         for (size_t i = 0; i < data.marks().size(); ++i) {
             const Mark &a = data.marks()[i], &b = zero.marks()[i];

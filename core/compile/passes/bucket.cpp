@@ -72,9 +72,20 @@ private:
         return std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) { return waiting_[id] != 0; });
     }
 
-    /// True when the op can be packed: no axis splits the whole value, and it is at most half a bucket.
+    /// What the messages of a rank carry of codes that members exchange (code_sums.h).
+    int64_t exchanged(const Op& op) const {
+        return program_.value(op.inputs[0]).type.bytes() / mesh_.size(op.attributes.text("axis"));
+    }
+
+    /// True when the op can be packed: no axis splits the whole value, and it is at most half a bucket. Of exchanges,
+    /// those of codes alone, which no other axis splits.
     bool joins(const Op& op) const {
         const auto moved = collective_of(op);
+        if (moved == Opcode::all_to_all && op.attributes.has("codec")) {
+            const auto& splits = program_.value(op.inputs[0]).layout.splits();
+            return program_.bucket_bytes(op.attributes.text("axis"), op.phase) >= 2 * exchanged(op) &&
+                   std::all_of(splits.begin() + 1, splits.end(), [](const auto& axes) { return axes.empty(); });
+        }
         if (moved != Opcode::reduce_scatter && moved != Opcode::all_gather) return false;
         const std::string axis = op.attributes.text("axis");
         const Value& whole = program_.value(moved == Opcode::all_gather ? op.outputs[0] : op.inputs[0]);
@@ -97,7 +108,8 @@ private:
     }
 
     void add(Op op) {
-        const int64_t bytes = program_.value(op.inputs[0]).type.bytes();
+        const bool exchanges = collective_of(op) == Opcode::all_to_all;
+        const int64_t bytes = exchanges ? exchanged(op) : program_.value(op.inputs[0]).type.bytes();
         Bucket& bucket = open_[key_of(op)];
         if (bucket.bytes + bytes > program_.bucket_bytes(op.attributes.text("axis"), op.phase)) flush(bucket);
         waiting_[op.outputs[0]] = 1;
@@ -111,7 +123,7 @@ private:
         });
     }
 
-    /// Delays a cast of a member's output (from narrow_gradients) to after the message: it does not flush the bucket.
+    /// Delays a cast of a member's output (from encode_edges) to after the message: it does not flush the bucket.
     bool follow(Op& op) {
         if (!op_def(op.kind).casts || !reads_waiting(op)) return false;
         for (auto& [key, bucket] : open_) {
@@ -131,7 +143,9 @@ private:
     void flush(Bucket& bucket) {
         for (const auto* made : {&bucket.members, &bucket.followers})
             for (const Op& op : *made) waiting_[op.outputs[0]] = 0;
-        if (bucket.members.size() > 1)
+        if (bucket.members.size() > 1 && collective_of(bucket.members[0]) == Opcode::all_to_all)
+            emit_exchange(bucket);
+        else if (bucket.members.size() > 1)
             emit(bucket);
         else
             for (Op& member : bucket.members) program_.ops.push_back(std::move(member));
@@ -190,6 +204,40 @@ private:
         return layout;
     }
 
+    static std::string cause_of(const Bucket& bucket) {
+        const std::string first = bucket.members.front().attributes.text("cause");
+        return fmt::format("{} and {} more", first, bucket.members.size() - 1);
+    }
+
+    /// Joins exchanges of codes [P, P, 1, n]: along the last dim.
+    void emit_exchange(const Bucket& bucket) {
+        const Op& last = bucket.members.back();
+        const AxisId axis = *mesh_.find(last.attributes.text("axis"));
+        const ValueId in = last.inputs[0], out = last.outputs[0];
+        Shape joint = program_.value(in).type.shape;
+        const int64_t dim = std::ssize(joint) - 1;
+        joint.back() = 0;
+        std::vector<ValueId> codes;
+        for (const Op& member : bucket.members) {
+            codes.push_back(member.inputs[0]);
+            joint.back() += program_.value(codes.back()).type.shape.back();
+        }
+        const ValueId packed =
+            make(last, "concat", codes, {{"dim", dim}}, joint, lies(in, joint.size(), axis, true, out));
+        Attributes attributes = last.attributes;
+        attributes.set("cause", cause_of(bucket));
+        Layout layout = lies(out, joint.size(), axis, false);
+        layout.set(axis, Placement::split(1));
+        const ValueId moved = make(last, last.kind, {packed}, attributes, joint, std::move(layout));
+        int64_t start = 0;
+        for (const Op& member : bucket.members) {
+            const ValueId y = member.outputs[0];
+            const int64_t size = program_.value(y).type.shape.back();
+            make(last, "slice", {moved}, {{"dim", dim}, {"start", start}, {"size", size}}, {}, {}, y);
+            start += size;
+        }
+    }
+
     void emit(const Bucket& bucket) {
         const Op& last = bucket.members.back();
         const bool gathers = collective_of(last) == Opcode::all_gather;
@@ -217,7 +265,7 @@ private:
             make(last, "concat", rows, {{"dim", int64_t{1}}}, joint, lies(in, 2, axis, gathers, out));
         Attributes attributes = bucket.members.front().attributes;
         attributes.set("dim", int64_t{0});
-        attributes.set("cause", fmt::format("{} and {} more", attributes.text("cause"), bucket.members.size() - 1));
+        attributes.set("cause", cause_of(bucket));
         if (sends > 0) attributes.set("sends", sends);
         const ValueId moved = make(last, last.kind, {packed}, attributes, joint, lies(out, 2, axis, !gathers));
         int64_t start = 0;

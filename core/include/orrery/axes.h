@@ -19,10 +19,12 @@ ORRERY_API void split_batch(Program& program, std::string_view axis, const Origi
 
 /// How a data-parallel strategy sends gradients.
 struct ORRERY_API GradientMessages {
-    int64_t bucket_mib = 25;  ///< max size of a message that joins gradients; 0: each gradient alone
-    bool bf16 = false;        ///< false: in f32
+    int64_t bucket_mib = 25;     ///< max size of a message that joins gradients; 0: each gradient alone
+    std::string codec = "none";  ///< as what messages carry them (core/ir/codecs.h)
+    bool feedback = false;       ///< whether each member adds what encoding has left out to its next term
 
-    /// Reads the options `bucket_mib` and `reduce` ("f32" or "bf16") of a strategy. Throws Error for other values.
+    /// Reads the options `bucket_mib`, `codec`, `feedback` and `reduce` ("bf16": the codec) of a strategy. Throws Error
+    /// for other values.
     static GradientMessages read(Config& options, std::string_view strategy);
     /// Splits the batch over the axis (`split_batch`), and marks how gradients are sent over it. An axis of size 1 or
     /// that the mesh lacks changes nothing.

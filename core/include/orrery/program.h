@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 namespace orrery {
 
 class Mesh;
+struct Codec;  // declared in core/ir/codecs.h
 
 enum class Role : uint8_t { temporary, input, param, state };
 enum class Phase : uint8_t { forward, backward, update };
@@ -47,7 +49,7 @@ struct Op {
 struct EdgeMark {
     std::string axis;
     std::optional<Phase> phase;  ///< phase of the step; nullopt: all phases
-    std::string option;          ///< "bucket", "reduce", "prefetch"
+    std::string option;          ///< "bucket", "codec", "prefetch"
     Attribute value;
     bool operator==(const EdgeMark&) const = default;
 };
@@ -64,6 +66,15 @@ struct Result {
     ValueId value;
 };
 
+/// A sum over ranks that messages carry as codes. Each member encodes `encoded`: its term `plain` of the sum, cut in
+/// parts, with what feedback adds (compile/passes/encode_edges.h).
+struct CodedSum {
+    ValueId sum = none;
+    ValueId plain = none;
+    ValueId encoded = none;
+    std::string codec;
+};
+
 /// A traced program: ops in execution order over values. The passes differentiate, annotate and propagate extend it.
 class ORRERY_API Program {
 public:
@@ -72,6 +83,8 @@ public:
     std::vector<Op> ops;
     std::vector<Update> updates;
     std::vector<Result> results;
+    std::vector<CodedSum> coded;
+    std::vector<std::shared_ptr<const Codec>> codecs;  ///< those that the script defines
 
     const Value& value(ValueId id) const { return values.at(static_cast<size_t>(id)); }
     Value& value(ValueId id) { return values.at(static_cast<size_t>(id)); }
@@ -114,8 +127,7 @@ public:
               const Origin& origin);
     /// Joins collectives of the same axis, kind and type into messages of at most this many bytes.
     void bucket(std::string_view axis, int64_t bytes, const Origin& origin);
-    /// Sums gradients over the axis in this type (bf16); each sum is converted back afterwards. Throws Error for a type
-    /// that cannot be used.
+    /// Sums gradients over the axis in this type (bf16), as the codec of that name does. Throws Error for another type.
     void reduce_as(std::string_view axis, DType type, const Origin& origin);
     /// Sets how many layers all-gathers of params over an axis run ahead of readers, and reduce-scatters trail.
     void prefetch(std::string_view axis, PrefetchDepth prefetch, const Origin& origin);
@@ -132,8 +144,8 @@ public:
     std::vector<std::string> axes_with(std::string_view option) const;
     /// Max bytes of a message; 0: messages are not joined. For a joined axis ("rep+dp"), the min of its axes.
     int64_t bucket_bytes(std::string_view axis, Phase phase = Phase::backward) const;
-    /// Type in which gradients are summed over the axis; nullopt: the type of the gradients.
-    std::optional<DType> reduced_as(std::string_view axis) const;
+    /// The codec of gradients over the axis; "none" by default.
+    std::string codec(std::string_view axis) const;
     /// Layers of prefetch over the axis; nullopt: lowering uses 1 layer when the transport is `queued`, else 0.
     std::optional<PrefetchDepth> prefetch_depth(std::string_view axis) const;
     const std::vector<std::pair<ValueId, ValueId>>& grads() const { return grads_; }  ///< pairs (param, its gradient)

@@ -43,6 +43,25 @@ OpDef transfer() {
     return def;
 }
 
+std::vector<Typed> infer_terms(Infer& at) {
+    const int64_t members = at.attributes.integer("members");
+    if (members < 1) at.fail(fmt::format("members = {} must be at least 1", members));
+    Typed y = at.typed(0);
+    y.type.shape.insert(y.type.shape.begin(), members);
+    y.dims.insert(y.dims.begin(), "");
+    return {y};
+}
+
+/// The op that makes the terms of a sum over the ranks of an axis a dim of its own, which the axis splits: x, partial
+/// over it, becomes [members, ...]. It sends nothing and moves nothing; its rule is never asked for.
+OpDef terms() {
+    OpDef def = collective("terms", Opcode::kernel, {required(integer("members"))});
+    def.infer = infer_terms;
+    def.alias = true;
+    def.moves = Moves::renames;
+    return def;
+}
+
 AttributeDef dim(std::string_view name) { return required(integer(name)); }
 
 }  // namespace
@@ -58,6 +77,7 @@ std::vector<OpDef> collective_ops() {
         // Over a joined axis the layouts of its input and output say from which dim to which each axis moves.
         collective("all_to_all", Opcode::all_to_all, {integer("from"), integer("to")}),
         shard,
+        terms(),
         transfer(),
         stage_sum(),
     };

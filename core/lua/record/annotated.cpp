@@ -229,6 +229,15 @@ int reduce(lua_State* L) {
     return 0;
 }
 
+/// program:codec(axis, name, feedback): sends gradients over the axis as the codec encodes them.
+int codec(lua_State* L) {
+    Tape& tape = annotated(L, "codec");
+    const std::string axis = check_text(L, 2);
+    tape.program->edge(axis, std::nullopt, "codec", check_text(L, 3), mark_origin(tape));
+    if (lua_toboolean(L, 4) != 0) tape.program->edge(axis, std::nullopt, "feedback", true, mark_origin(tape));
+    return 0;
+}
+
 /// program:prefetch(axis, layers) or program:prefetch(axis, { mib = size }): how far ahead params are gathered.
 int prefetch(lua_State* L) {
     Tape& tape = annotated(L, "prefetch");
@@ -289,6 +298,7 @@ void open_annotated(lua_State* L) {
                                 {"microbatches", guard<microbatches>},
                                 {"bucket", guard<bucket>},
                                 {"reduce", guard<reduce>},
+                                {"codec", guard<codec>},
                                 {"prefetch", guard<prefetch>},
                                 {"order", guard<order>},
                                 {"note", guard<note>},

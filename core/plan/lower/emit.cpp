@@ -170,10 +170,10 @@ void Emitter::step(const Step& s) {
         transfer(s);
     } else if (roles_.collective(program().op(s.op))) {
         collective(s);
-    } else if (def.collective) {
-        shard(s);
     } else if (def.alias) {
         move(s);
+    } else if (def.collective) {
+        shard(s);
     } else {
         kernel(s);
     }
@@ -291,8 +291,7 @@ Attributes Emitter::kernel_attributes(const Step& step, std::vector<PerRank>& pa
     const Op& op = program().op(step.op);
     const OpDef& def = roles_.def(op);
     Attributes attributes = op.attributes;
-    attributes.erase("cause");
-    attributes.erase("keep");
+    for (const char* note : {"cause", "keep", "codec"}) attributes.erase(note);
     if (attributes.has("shape") && (op.inputs.size() <= 1 || def.source) && !def.alias)
         attributes.set("shape", roles_.value(op.outputs[0]).type.shape);
     if (def.indexed && (!def.indexed_if || def.indexed_if(op))) {

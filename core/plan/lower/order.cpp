@@ -156,7 +156,7 @@ private:
         once(Section::after);
     }
 
-    /// Whether the op casts a gradient to the type of its message (narrow_gradients.h). It moves with the message.
+    /// Whether the op casts a gradient to the type of its message (encode_edges.h). It moves with the message.
     bool sent_as_cast(const Op& op) const {
         if (!roles_.def(op).casts || op.phase != Phase::backward) return false;
         const auto& readers = roles_.readers(op.outputs[0]);

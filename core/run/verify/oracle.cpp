@@ -100,7 +100,7 @@ void Oracle::find_regrouped() {
 void Oracle::find_narrowed() {
     const ValueId known = annotated_.values.size();
     narrowed_.assign(propagated_.values.size(), 0);
-    if (propagated_.axes_with("reduce").empty()) return;
+    if (propagated_.axes_with("codec").empty()) return;
     for (const Op& op : propagated_.ops) {
         const OpDef& def = op_def(op.kind);
         if (op.outputs[0] < known) continue;
@@ -151,11 +151,7 @@ void Oracle::collect() {
             const auto sent = sent_.find(gradient);
             gradient_of_.emplace(update.value, sent == sent_.end() ? static_cast<size_t>(gradient) : sent->second);
         }
-    const ValueId known = annotated_.values.size();
-    const auto added = [&](ValueId id) { return id >= known; };
-    const auto anew = [&](ValueId id) { return added(id) || slot_[id] != static_cast<size_t>(id); };
-    for (const Op& op : propagated_.ops)
-        if (std::all_of(op.outputs.begin(), op.outputs.end(), anew)) add_work(propagated_, op);
+    add_works_of_passes();
     if (!sent_.empty()) order_works();
     int64_t scratch = 0;
     for (const Work& work : works_)
@@ -163,11 +159,31 @@ void Oracle::collect() {
     if (scratch > 0) scratch_ = device_.allocate(scratch, MemoryKind::device);
 }
 
+/// Adds works for ops that passes added. Between the terms of a sum and the sum there are none: it is the plain one.
+void Oracle::add_works_of_passes() {
+    const ValueId known = annotated_.values.size();
+    const auto anew = [&](ValueId id) { return id >= known || slot_[id] != static_cast<size_t>(id); };
+    hidden_.assign(propagated_.values.size(), 0);
+    for (const Op& op : propagated_.ops) {
+        if (!std::all_of(op.outputs.begin(), op.outputs.end(), anew)) continue;
+        const bool terms = op_def(op.kind).alias && op_def(op.kind).collective;
+        const bool codes =
+            std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId input) { return hidden_[input] != 0; });
+        if (const CodedSum* coded = codes ? coded_sum(propagated_, op.outputs[0]) : nullptr) {
+            slot_[coded->sum] = slot_[coded->plain];
+        } else if (terms || codes) {
+            for (const ValueId output : op.outputs) hidden_[output] = 1;
+        } else {
+            add_work(propagated_, op);
+        }
+    }
+}
+
 void Oracle::add_work(const Program& program, const Op& op) {
     Work work;
     work.op = &op;
     KernelSpec spec{op.kind, op.attributes, {}, {}};
-    for (const char* note : {"cause", "keep", "sends", "axis"}) spec.attributes.erase(note);
+    for (const char* note : {"cause", "keep", "sends", "axis", "codec"}) spec.attributes.erase(note);
     for (ValueId id : op.inputs) spec.inputs.push_back(program.value(id).type);
     for (ValueId id : op.outputs) spec.outputs.push_back(program.value(id).type);
     const bool traced = &program == &annotated_;
@@ -418,7 +434,7 @@ const std::byte* Oracle::whole(ValueId value) const {
     return block ? block->data : nullptr;
 }
 
-bool Oracle::uncertain(ValueId value) const { return uncertain_[slot_[value]] != 0; }
+bool Oracle::uncertain(ValueId value) const { return hidden_[value] != 0 || uncertain_[slot_[value]] != 0; }
 
 const char* Oracle::left_out(ValueId value) const {
     const auto found = left_out_.find(slot_[value]);

@@ -46,7 +46,8 @@ public:
     double moved(ValueId value, int64_t element) const;
     /// A flag for each element of the value, nonzero: the element is not compared; nullptr: all are.
     const char* left_out(ValueId value) const;
-    /// Whether left-out elements went into the value at unknown positions, so that it cannot be compared.
+    /// Whether left-out elements went into the value at unknown positions, so that it cannot be compared; nor can codes
+    /// of terms, which whole arrays do not show. A sum of coded terms is the plain sum.
     bool uncertain(ValueId value) const;
 
 private:
@@ -58,6 +59,7 @@ private:
     void find_regrouped();
     bool rewritten(const Op& op) const;
     void find_narrowed();
+    void add_works_of_passes();
     size_t slot_read(const Op& op, size_t input);
     void order_works();
     void add_work(const Program& program, const Op& op);
@@ -101,6 +103,7 @@ private:
     std::map<size_t, std::vector<float>> each_;
     std::map<size_t, std::vector<float>> weak_;  ///< by index in values_: 1 for left-out elements
     std::map<size_t, std::vector<char>> left_out_;
+    std::vector<char> hidden_;     ///< by value: whether it is a term of a sum that is sent as codes, or its codes
     std::vector<char> uncertain_;  ///< by index in values_: whether left-out elements went into the value
 };
 

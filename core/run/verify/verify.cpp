@@ -94,7 +94,7 @@ private:
         Rank runs(verified_, rank, rendezvous);
         auto& twin = twins_[rank];
         twin = std::make_unique<TwinRank>(TwinRank::Setting{plan_, rank, runs.actual(), runs.twin(), runs.echo(),
-                                                            oracle_, options_, reordered_, gradients_});
+                                                            oracle_, options_, reordered_, gradients_, norms_});
         for (int64_t step = 1; step <= options_.steps; ++step) {
             twin->step(step, verified_.contents);
             between.arrive_and_wait();
@@ -116,6 +116,7 @@ private:
             const bool wrong = std::any_of(twins_.begin(), twins_.end(),
                                            [](const auto& twin) { return !twin->report().findings.empty(); });
             stop_ = wrong || ++done_ == options_.steps;
+            norms_.clear();
             if (!stop_) oracle_.step(done_ + 1);
         } catch (...) {
             fail(std::current_exception());
@@ -393,6 +394,7 @@ private:
     Oracle oracle_;
     const ReorderedValues reordered_;
     const Gradients gradients_;
+    EncodedNorms norms_;
     std::vector<std::unique_ptr<TwinRank>> twins_;
     VerifyReport report_;
     int64_t done_ = 0;

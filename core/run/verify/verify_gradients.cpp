@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ir/describe.h"
 #include "ir/op.h"
 
 namespace orrery {
@@ -62,7 +63,7 @@ bool Gradients::partial_over_ranks(ValueId value) const {
                        [&](const auto& partial) { return !plan_.mesh.axis(partial.axis).sequential; });
 }
 
-/// Whether the op was added to pack or cast for a message (compile/passes/bucket.h, narrow_gradients.h).
+/// Whether the op was added to pack or cast for a message (compile/passes/bucket.h, encode_edges.h).
 bool Gradients::added_move(const Op& op) const {
     const bool moved = moves(op) != Moves::no || op_def(op.kind).casts;
     return moved && static_cast<size_t>(op.outputs[0]) >= known_;
@@ -102,6 +103,10 @@ ValueId before_messages(const Program& program, ValueId value, const std::functi
     int64_t start = 0;  // first row of this param within joined rows
     for (OpId maker; !found(value) && (maker = program.value(value).op) != none;) {
         const Op& op = program.op(maker);
+        if (const CodedSum* coded = op.attributes.has("codec") ? coded_sum(program, value) : nullptr) {
+            value = coded->plain;
+            continue;
+        }
         if (!packs(op) && !(op_def(op.kind).collective && op.inputs.size() == 1)) break;
         if (moves(op) == Moves::cuts) start = op.attributes.integer("start");
         size_t input = 0;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "ir/codecs.h"
 #include "ir/describe.h"
 #include "ir/op.h"
 #include "plan/access.h"
@@ -34,6 +35,19 @@ double tolerance_of(const Oracle& oracle, ValueId value, DType dtype, double lar
     return margin * (oracle.moved(value) + epsilon_of(dtype) * largest + rounded);
 }
 
+void EncodedNorms::set(ValueId encoded, int64_t rank, int64_t micro, double norm) {
+    const std::lock_guard lock(mutex_);
+    norms_[{encoded, rank}][micro] = norm;
+}
+
+double EncodedNorms::total(ValueId encoded, const std::vector<int64_t>& ranks) {
+    const std::lock_guard lock(mutex_);
+    double all = 0;
+    for (const int64_t rank : ranks)
+        for (const auto& [micro, norm] : norms_[{encoded, rank}]) all += norm;
+    return all;
+}
+
 TwinRank::TwinRank(const Setting& setting)
     : s_(setting),
       class_(setting.plan.class_of(setting.rank)),
@@ -42,6 +56,7 @@ TwinRank::TwinRank(const Setting& setting)
     micro_axis_ = s_.plan.mesh.sequential_axis().value_or(none);
     report_.seen.assign(program.values.size(), 0);
     updates_.assign(program.values.size(), 0);
+    find_coded();
     for (const RankClass& c : s_.plan.classes)
         for (const Instruction& i : c.stream) {
             if (i.op == none || program.op(i.op).phase != Phase::update) continue;
@@ -49,6 +64,38 @@ TwinRank::TwinRank(const Setting& setting)
                 if (reads && operand.value != none) updates_[operand.value] = 1;
             });
         }
+}
+
+void TwinRank::find_coded() {
+    const Program& program = s_.plan.program;
+    coded_.assign(program.values.size(), none);
+    encoded_.assign(program.values.size(), 0);
+    for (const CodedSum& coded : program.coded) {
+        coded_[coded.sum] = static_cast<int>(&coded - program.coded.data());
+        encoded_[coded.encoded] = 1;
+        if (const ValueId error = error_in(coded); error != none) encoded_[error] = 1;
+    }
+    for (const Op& op : program.ops)
+        if (op_def(op.kind).alias && coded_[op.outputs[0]] == none) coded_[op.outputs[0]] = coded_[op.inputs[0]];
+}
+
+/// What feedback adds to the terms of a coded sum: the second input of the op that makes what is encoded; or none.
+ValueId TwinRank::error_in(const CodedSum& coded) const {
+    const OpId maker = value(coded.encoded).op;
+    const bool added = maker != none && is_sum(op_def(s_.plan.program.op(maker).kind));
+    return added ? s_.plan.program.op(maker).inputs[1] : none;
+}
+
+/// How far encoding may take a sum from the plain one: c of each member's term, and c again of the sum of what these
+/// have become; with feedback also the errors that terms contain. 0: the value is not such a sum.
+double TwinRank::coded_bound(ValueId id) const {
+    if (coded_[id] == none) return 0;
+    const CodedSum& coded = s_.plan.program.coded[coded_[id]];
+    const double c = codec_named(s_.plan.program, coded.codec, {}).bound;
+    const AxisId axis = value(coded.encoded).layout.splits()[0].at(0);
+    const std::vector<int64_t> members = s_.plan.mesh.group(s_.rank, axis);
+    const ValueId error = error_in(coded);
+    return c * (2 + c) * s_.norms.total(coded.encoded, members) + (error == none ? 0 : s_.norms.total(error, members));
 }
 
 void TwinRank::feed(const Value& source, const Operand& place, const std::vector<std::byte>& whole) {
@@ -255,9 +302,14 @@ void TwinRank::settle(int index, size_t which) {
     if (note.pending == none || operand.value == none || !unpacked(operand)) return;
     const Tensor& twin = s_.twin.operand(index, which);
     if (!cut(operand.value, at(index).fragment.micro, twin)) return;
-    const Judged replay = judge(operand.value, twin, want_.data(), true);
+    const double bound = coded_bound(operand.value) / margin;
+    const Judged replay = judge(operand.value, twin, want_.data(), true, bound);
     std::memcpy(twin.data, want_.data(), want_.size());
-    const Judged judged = judge(operand.value, s_.actual.operand(index, which), want_.data(), true);
+    const Tensor& have = s_.actual.operand(index, which);
+    const Judged judged = judge(operand.value, have, want_.data(), true, bound);
+    if (bound > 0 && !replay.wrong && !judged.wrong)
+        for (const Tensor& copy : {have, s_.echo.operand(index, which)})
+            std::memcpy(copy.data, want_.data(), want_.size());
     count(operand.value, judged, true);
     if (replay.wrong || (judged.wrong && !note.dirty)) {
         Finding& finding = find(note.pending, operand.value, replay.wrong ? replay : judged);
@@ -295,6 +347,11 @@ void TwinRank::before(int index) {
         if (!reads) return;
         infected_ |= note_of(operand).dirty;
         const size_t which = &operand - i.operands.data();
+        if (operand.value != none && encoded_[operand.value]) {
+            const Tensor& term = s_.actual.operand(index, which);
+            const double norm = difference(term.dtype, term.data, term.data, term.count()).norm;
+            s_.norms.set(operand.value, s_.rank, i.fragment.micro, norm);
+        }
         if (reads_whole && !writes) settle(index, which);
         if (operand.value != none) add_gradient(index, which);
     });
@@ -405,9 +462,10 @@ void TwinRank::look(int index, size_t which) {
     const Tensor& twin = s_.twin.operand(index, which);
     const bool joined = i.opcode == Opcode::all_reduce && i.operands.size() > 2;
     const bool complete = (joined || completes(i, operand)) && cut(operand.value, i.fragment.micro, twin);
+    const double bound = complete ? coded_bound(operand.value) / margin : 0;
     Judged replay;
     if (complete) {
-        replay = judge(operand.value, twin, want_.data(), true, rounded_[which]);
+        replay = judge(operand.value, twin, want_.data(), true, rounded_[which] + bound);
         std::memcpy(twin.data, want_.data(), want_.size());
     }
     const bool own = !repeat(index, which);
@@ -416,7 +474,8 @@ void TwinRank::look(int index, size_t which) {
     const bool update = i.opcode == Opcode::copy && i.op == none && i.operands[0].value != none;
     const ValueId id = update ? i.operands[0].value : operand.value;
     const bool known = complete || (update && cut(id, -1, twin));
-    Judged judged = judge(id, have, twin.data, known, rounded_[which]);
+    Judged judged = judge(id, have, twin.data, known, rounded_[which] + bound);
+    if (bound > 0 && !own && !replay.wrong && !judged.wrong) std::memcpy(have.data, want_.data(), want_.size());
     if (s_.oracle.uncertain(id) || (!known && s_.oracle.left_out(id))) judged.far.distance = 0, judged.wrong = false;
     count(operand.value, judged, complete);
     if (replay.wrong) find(index, operand.value, replay).planned = true;

@@ -1,6 +1,7 @@
 #pragma once
 #include <array>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -31,6 +32,20 @@ struct RankReport {
     std::map<ValueId, double> gradient;
 };
 
+/// Norms of what each rank has encoded in a step, by CodedSum::encoded. Members of a sum set theirs before any decodes
+/// it.
+class EncodedNorms {
+public:
+    void set(ValueId encoded, int64_t rank, int64_t micro, double norm);
+    /// The sum over ranks and micro-batches.
+    double total(ValueId encoded, const std::vector<int64_t>& ranks);
+    void clear() { norms_.clear(); }
+
+private:
+    std::mutex mutex_;
+    std::map<std::pair<ValueId, int64_t>, std::map<int64_t, double>> norms_;
+};
+
 /// Index of a value's line in the report's table (forward, backward, gradients, update).
 size_t kind_of(const Program& program, ValueId id, bool gradient);
 /// Max distance of a correct value; `rounded`: part due to the rounding of 16-bit terms of a sum over ranks.
@@ -47,7 +62,9 @@ double tolerance_of(const Oracle& oracle, ValueId value, DType dtype, double lar
 /// buckets and values in place, which the oracle does not have. The rank's own value is compared with the twin's.
 ///
 /// Where an op chooses by comparing floats (OpDef::choice) and the rank chooses otherwise than the oracle, because it
-/// has rounded them otherwise, the rank takes over the oracle's choice. So what follows remains comparable.
+/// has rounded them otherwise, the rank takes over the oracle's choice. So what follows remains comparable. For the
+/// same reason it takes over the oracle's sum where the sum that its messages carried as codes is within the codec's
+/// bound.
 class TwinRank : public Observer {
 public:
     struct Setting {
@@ -60,6 +77,7 @@ public:
         const VerifyOptions& options;
         const ReorderedValues& reordered;
         const Gradients& gradients;
+        EncodedNorms& norms;
     };
     explicit TwinRank(const Setting& setting);
 
@@ -99,6 +117,9 @@ private:
     bool cut(ValueId id, int64_t micro, const Tensor& local);
     Judged judge(ValueId id, const Tensor& have, const void* want, bool complete, double rounded = 0) const;
     void weigh_terms(int index);
+    double coded_bound(ValueId id) const;
+    void find_coded();
+    ValueId error_in(const CodedSum& coded) const;
     bool repeat(int index, size_t which);
     void follow(int index);
     void settle(int index, size_t which);
@@ -123,6 +144,8 @@ private:
     std::vector<std::byte> want_;
     std::vector<char> left_out_;  ///< for each element of want_: whether it is left out; empty: none is
     std::vector<char> updates_;   ///< by value: whether the optimizer reads it
+    std::vector<int> coded_;     ///< by value: index of the coded sum that it is, in the same or another shape; or none
+    std::vector<char> encoded_;  ///< by value: whether it is what members encode
     RankReport report_;
 };
 

@@ -229,7 +229,10 @@ std::string mismatch(const Manifest& root, std::span<const StateValue> state) {
         const ManifestTensor* tensor = root.find(value.name);
         if (!tensor && value.absent_ok) continue;
         if (!tensor) return "it has no tensor " + quote(value.name) + choices("it has", value.name, stored);
-        if (!(tensor->type == value.global))
+        TensorType expected = value.global;
+        if (value.sum_of_rows && tensor->type.shape.size() == expected.shape.size())
+            expected.shape[0] = tensor->type.shape[0];
+        if (!(tensor->type == expected))
             return "its tensor " + quote(value.name) + " is " + tensor->type.text() + ", the program's is " +
                    value.global.text();
     }

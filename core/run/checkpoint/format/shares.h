@@ -18,6 +18,8 @@ struct StateValue {
     Tensor local;
     std::vector<int64_t> stages = {};  ///< pipeline stages that hold the value (on the stage axis); empty: all
     bool fixed = false;                ///< whether the program never changes the value
+    /// Rows belong to the members of an axis, and only their sum counts: a checkpoint may have another number of rows.
+    bool sum_of_rows = false;
     bool absent_ok = false;            ///< a checkpoint may lack the value; restoring then leaves `local` as it is
 };
 

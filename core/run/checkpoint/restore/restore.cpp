@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "base/json.h"
 #include "base/text.h"
 #include "run/checkpoint/format/block_reader.h"
@@ -26,12 +28,41 @@ std::string belied(CheckpointStore& store, int64_t step) {
     return "";
 }
 
-void fill_values(CheckpointStore& store, const Manifest& manifest, std::span<const StateValue> state,
-                 const std::vector<Wanted>& wanted) {
+/// A block of a checkpoint's tensor that is copied to a value, or one of several that are added there.
+struct Part {
+    const StateValue* value;
+    Block box;
+    bool adds = false;
+};
+
+/// Appends what this rank reads of a value. If the checkpoint has n rows and the program m of a sum of rows, row r of
+/// the program is the sum of rows r, r + m, ... of the checkpoint, so that the sum of all stays.
+void add_parts(const StateValue& value, const TensorType& stored, const Block& box, std::vector<Part>& parts) {
+    if (!value.sum_of_rows || stored.shape[0] == value.global.shape[0]) {
+        parts.push_back({&value, box});
+        return;
+    }
+    std::memset(value.local.data, 0, static_cast<size_t>(value.local.bytes()));
+    for (int64_t row = box.offset[0]; row < stored.shape[0]; row += value.global.shape[0]) {
+        Part part{&value, box, true};
+        part.box.offset[0] = row;
+        parts.push_back(std::move(part));
+    }
+}
+
+void fill_values(CheckpointStore& store, const Manifest& manifest, const std::vector<Part>& parts) {
     BlockReader reader(store, manifest);
-    for (size_t i = 0; i < state.size(); ++i)
-        reader.read(*manifest.find(state[i].name), wanted[i].box,
-                    {static_cast<std::byte*>(state[i].local.data), static_cast<size_t>(state[i].local.bytes())});
+    std::vector<float> row;
+    for (const auto& [value, box, adds] : parts) {
+        const Tensor& local = value->local;
+        std::span<std::byte> out{static_cast<std::byte*>(local.data), static_cast<size_t>(local.bytes())};
+        if (adds) {
+            row.resize(static_cast<size_t>(local.count()));
+            out = std::as_writable_bytes(std::span(row));
+        }
+        reader.read(*manifest.find(value->name), box, out);
+        for (size_t i = 0; adds && i < row.size(); ++i) static_cast<float*>(local.data)[i] += row[i];
+    }
 }
 
 }  // namespace
@@ -56,19 +87,18 @@ std::string Restore::fill(int64_t step, std::span<const StateValue> state, bool 
         restored.host = manifest.host;
         restored.loss_scale = has_loss_scale(manifest);
         if (foreign = mismatch(manifest, state); !foreign.empty()) return;
-        std::vector<StateValue> there;
+        std::vector<Part> parts;
+        for (const StateValue& value : state)
+            if (const ManifestTensor* tensor = manifest.find(value.name))
+                add_parts(value, tensor->type, box_of(value, mesh_, rank_), parts);
         std::vector<Wanted> wanted;
-        for (const StateValue& value : state) {
-            if (!manifest.find(value.name)) continue;
-            there.push_back(value);
-            wanted.push_back({value.name, box_of(value, mesh_, rank_)});
-        }
+        for (const Part& part : parts) wanted.push_back({part.value->name, part.box});
         manifest.load(store_, wanted);
         try {
-            fill_values(store_, manifest, there, wanted);
+            fill_values(store_, manifest, parts);
         } catch (const Damaged&) {
             // With all indexes, the error can name the object with contents that the damaged object has.
-            fill_values(store_, Manifest::of(store_, step), there, wanted);
+            fill_values(store_, Manifest::of(store_, step), parts);
             throw;
         }
     };

@@ -242,6 +242,7 @@ std::vector<StateValue> SavedState::views() {
                          executor.tensor(static_cast<ValueId>(id)),
                          std::move(stages[id]),
                          is_fixed(program, static_cast<ValueId>(id)),
+                         value.init.flag("rows_add"),
                          session_.compiled().loss_scale && is_of_loss_scale(value.name)};
         if (!direct) {
             staging_.resize(std::max(staging_.size(), state.size() + 1));

@@ -1,7 +1,9 @@
 // Gradients that cross ranks in a narrower type: what is cast where, what is sent, and what comes of it.
-#include "compile/passes/narrow_gradients.h"
+#include "compile/passes/encode_edges.h"
 
 #include <catch2/catch.hpp>
+
+#include "compile/passes/code_errors.h"
 
 #include "ir/op.h"
 #include "ir/parse.h"
@@ -20,8 +22,9 @@ const auto S = Placement::split;
 const Placement R = Placement::replicated(), P = Placement::partial(ReduceOp::sum);
 
 /// Data parallelism over dp; `stage` of ZeRO, 0: none. Every param has a first dim that 2 divides.
-Program spread(int stage, int64_t micro, int64_t bucket, bool narrow) {
-    Model m = mlp(16, 4, 12, true, true);
+Program spread(int stage, int64_t micro, int64_t bucket, const std::string& codec, int64_t embed = 4,
+               int64_t hidden = 12) {
+    Model m = mlp(16, embed, hidden, true, true);
     m.split_names({{"batch", "dp"}});
     for (const ValueId param : stage > 0 ? m.program.params() : std::vector<ValueId>{}) {
         for (const ValueId state : m.program.states_of(param)) m.program.store(state, "dp", S(0), {});
@@ -38,7 +41,7 @@ Program spread(int stage, int64_t micro, int64_t bucket, bool narrow) {
     }
     if (micro > 1) m.program.microbatches(micro, {});
     m.program.bucket("dp", bucket, {});
-    if (narrow) m.program.reduce_as("dp", DType::bf16, {});
+    m.program.edge("dp", std::nullopt, "codec", codec, {});
     return m.program;
 }
 
@@ -77,8 +80,8 @@ TEST_CASE("gradients in bf16 are the same messages in half the bytes; the loss a
             for (const int64_t bucket : {int64_t{0}, int64_t{1} << 20}) {
                 INFO("stage " << stage << ", micro-batches " << micro << ", bucket " << bucket);
                 const Mesh mesh = two(micro);
-                const Lowered wide = compile(spread(stage, micro, bucket, false), mesh);
-                const Lowered narrow = compile(spread(stage, micro, bucket, true), mesh);
+                const Lowered wide = compile(spread(stage, micro, bucket, "none"), mesh);
+                const Lowered narrow = compile(spread(stage, micro, bucket, "bf16"), mesh);
                 Sent expected;
                 const std::string gradients = stage == 0 ? "all_reduce" : "reduce_scatter";
                 const Sent before = sent(wide.plan);
@@ -98,7 +101,7 @@ TEST_CASE("gradients in bf16 are the same messages in half the bytes; the loss a
 TEST_CASE("contributions of micro-batches are added up in the gradient's own type") {
     for (const int stage : {0, 1, 2, 3}) {
         INFO("stage " << stage);
-        const Lowered lowered = compile(spread(stage, 4, 0, true), two(4));
+        const Lowered lowered = compile(spread(stage, 4, 0, "bf16"), two(4));
         // Inside the loop a message for each micro-batch, behind it one for all.
         const int params = 4, messages = stage < 2 ? params : 4 * params;
         CHECK(casts_to_bf16(lowered.plan) == messages);
@@ -117,7 +120,7 @@ TEST_CASE("what came over in bf16 is verified within what its rounding explains,
         for (const int64_t micro : {1, 2})
             for (const int64_t bucket : {int64_t{0}, int64_t{1} << 20}) {
                 INFO("stage " << stage << ", micro-batches " << micro << ", bucket " << bucket);
-                const Program program = spread(stage, micro, bucket, true);
+                const Program program = spread(stage, micro, bucket, "bf16");
                 const Lowered lowered = compile(program, two(micro));
                 const VerifyReport report = verify_plan(program, lowered);
                 INFO(report.text(lowered.plan, {}));
@@ -203,18 +206,135 @@ TEST_CASE("gradients of a pipeline and of split products cross dp in bf16") {
 }
 
 TEST_CASE("the type of gradients' messages is printed, parsed and checked") {
-    Program program = spread(1, 1, 0, true);
-    CHECK(program.reduced_as("dp") == DType::bf16);
-    CHECK(program.axes_with("reduce") == std::vector<std::string>{"dp"});
+    Program program = spread(1, 1, 0, "bf16");
+    CHECK(program.codec("dp") == "bf16");
+    CHECK(program.axes_with("codec") == std::vector<std::string>{"dp"});
     CHECK(parse(print(program), "p.ir").edges() == program.edges());
     CHECK(print(parse(print(program), "p.ir")) == print(program));
     CHECK_THROWS_WITH(program.reduce_as("dp", DType::f16, {"zero", "a.lua", 4, 0}),
                       Catch::Contains("gradients over dp cannot be sent as f16") && Catch::Contains("65504"));
     CHECK_THROWS_WITH(program.reduce_as("dp", DType::i32, {}), Catch::Contains("give \"bf16\""));
     // bf16 programs have f32 gradients of matrices; what is bf16 already is left alone.
-    const Program same = spread(1, 1, 0, false);
+    const Program same = spread(1, 1, 0, "none");
     Program bare = distribute(same, Mesh({{"dp", 2}}));
     const std::string before = print(bare);
-    narrow_gradients(bare, Mesh({{"dp", 2}}));
+    encode_edges(bare, Mesh({{"dp", 2}}));
     CHECK(print(bare) == before);
+}
+
+TEST_CASE("codes that cannot be added are exchanged, decoded, added, encoded again and gathered: bytes and messages") {
+    for (const int stage : {0, 1, 2, 3})
+        for (const int64_t micro : {1, 2})
+            for (const int64_t bucket : {int64_t{0}, int64_t{1} << 20}) {
+                INFO("stage " << stage << ", micro-batches " << micro << ", bucket " << bucket);
+                const Lowered plain = compile(spread(stage, micro, bucket, "none", 16, 64), two(micro));
+                const Lowered coded = compile(spread(stage, micro, bucket, "int8", 16, 64), two(micro));
+                // Two matrices of 1,024 elements in 2 parts of 2 blocks each; the biases are sent as they are.
+                const int times = stage < 2 ? 1 : static_cast<int>(micro), messages = bucket == 0 ? 2 * times : times;
+                Sent expected = sent(plain.plan), have = sent(coded.plan);
+                const int64_t elements = 2 * 1024 * times, scales = 2 * (2 * 4) * times;
+                CHECK(have["all_to_all i8"] == std::pair{messages, elements});
+                CHECK(have["all_to_all bf16"] == std::pair{messages, scales});
+                if (stage == 0) {
+                    CHECK(have["all_gather i8"] == std::pair{messages, elements});
+                    CHECK(have["all_gather bf16"] == std::pair{messages, scales});
+                }
+                const std::string sums = stage == 0 ? "all_reduce f32" : "reduce_scatter f32";
+                CHECK(expected[sums].second - have[sums].second == 4 * elements);
+            }
+}
+
+TEST_CASE("a sum of codes is verified within the codec's bound of the plain one, and a mistake is named", "[slow]") {
+    for (const char* codec : {"int8", "f8e4m3", "f8e5m2", "int4"})
+        for (const int stage : {0, 1, 2, 3})
+            for (const int64_t micro : {1, 2})
+                for (const int64_t bucket : {int64_t{0}, int64_t{1} << 20}) {
+                    if (codec != std::string("int8") && (micro > 1 || bucket == 0)) continue;
+                    INFO(codec << ", stage " << stage << ", micro-batches " << micro << ", bucket " << bucket);
+                    const Program program = spread(stage, micro, bucket, codec, 16, 64);
+                    const Lowered lowered = compile(program, two(micro));
+                    Verifying how;
+                    how.options.steps = 2;
+                    const VerifyReport report = verify_plan(program, lowered, how);
+                    INFO(report.text(lowered.plan, {}));
+                    CHECK(report.passed());
+                    CHECK(report.unjudged.empty());
+                    Verifying wrong;
+                    wrong.options.injections = {parse_injection("scale,rank=1,tensor=up.w.grad,by=1.01")};
+                    const VerifyReport named = verify_plan(program, lowered, wrong);
+                    CHECK_FALSE(named.passed());
+                    REQUIRE_FALSE(named.roots.empty());
+                    CHECK(program.value(named.roots[0].value).name == "up.w.grad");
+                }
+}
+
+TEST_CASE("feedback: what the sum of codes lacks is in the errors of the members, of both encodings") {
+    for (const int64_t members : {2, 3})
+        for (const bool scatters : {false, true}) {
+            if (scatters && members == 3) continue;  // no dim of a param divides
+            INFO(members << " members" << (scatters ? ", scattered" : ""));
+            const Mesh mesh({{"dp", members}});
+            Model m = mlp(6 * members, 16, 64);
+            m.split_names({{"batch", "dp"}});
+            for (const ValueId param : scatters ? m.program.params() : std::vector<ValueId>{}) {
+                for (const ValueId state : m.program.states_of(param)) m.program.store(state, "dp", S(0), {});
+                m.program.use(m.program.grad_of(param), "dp", S(0), {});
+            }
+            const Program plain = m.program;
+            m.program.edge("dp", std::nullopt, "codec", std::string("int4"), {});
+            m.program.edge("dp", std::nullopt, "feedback", true, {});
+            add_errors(m.program, mesh);
+            const auto known = [](const Value& value, int64_t step) {
+                std::vector<char> bytes = contents(value, step);
+                if (value.name.find(".error.") == std::string::npos) return bytes;
+                for (size_t i = 0; i < bytes.size() / 4; ++i) {
+                    const float old = static_cast<float>(i % 7) / 1024;
+                    std::memcpy(&bytes[4 * i], &old, 4);
+                }
+                return bytes;
+            };
+            Running how;
+            how.contents = known;
+            const Contents before = run_steps(compile(plain, mesh), how).values;
+            const Lowered lowered = compile(m.program, mesh);
+            const Contents after = run_steps(lowered, how).values;
+            for (const std::string name : {"up.w", "down.w"}) {
+                const std::vector<float>&exact = before.at(name + ".m"), &sum = after.at(name + ".m");
+                const std::vector<float>& left = after.at(name + ".error.dp");
+                const size_t count = exact.size();
+                REQUIRE(left.size() == members * count);
+                double largest = 0, farthest = 0, lost = 0;
+                for (size_t i = 0; i < count; ++i) {
+                    double errors = 0;
+                    for (size_t r = 0; r < static_cast<size_t>(members); ++r)
+                        errors += static_cast<double>((r * count + i) % 7) / 1024 - left[r * count + i];
+                    const double by = 0.1 * 0.125;  // of a gradient in the mean of gradients, and the scale
+                    largest = std::max(largest, std::abs(static_cast<double>(exact[i])));
+                    lost = std::max(lost, std::abs(by * errors));
+                    farthest = std::max(farthest, std::abs(sum[i] - exact[i] - by * errors));
+                }
+                CHECK(farthest < 1e-6 * largest);
+                CHECK(lost > 1e-3 * largest);
+            }
+            Verifying verifying;
+            verifying.options.steps = 2;
+            verifying.contents = known;
+            const VerifyReport report = verify_plan(m.program, lowered, verifying);
+            INFO(report.text(lowered.plan, {}));
+            CHECK(report.passed());
+        }
+}
+
+TEST_CASE("feedback is refused where nothing is left out, and where each micro-batch is sent") {
+    Program narrow = spread(0, 1, 0, "bf16", 16, 64);
+    narrow.edge("dp", std::nullopt, "feedback", true, {});
+    CHECK_THROWS_WITH(add_errors(narrow, two(1)),
+                      Catch::Contains("feedback over dp: the codec bf16 is added as it is sent"));
+    Program often = spread(2, 2, 0, "int8", 16, 64);
+    often.edge("dp", std::nullopt, "feedback", true, {});
+    add_errors(often, two(1));
+    CHECK(often.find("up.w.error.dp"));
+    CHECK_FALSE(often.find("up.b.error.dp"));
+    CHECK_THROWS_WITH(compile(often, two(2)), Catch::Contains("feedback over dp: it is sent in each micro-batch"));
+    CHECK(parse(print(often), "p.ir").edges() == often.edges());
 }

@@ -1,11 +1,16 @@
-#include "compile/passes/narrow_gradients.h"
+#include "compile/passes/encode_edges.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 
+#include "compile/passes/code_sums.h"
 #include "ir/build.h"
+#include "ir/codecs.h"
 #include "ir/op.h"
 #include "orrery/mesh.h"
 #include "orrery/plan.h"
@@ -47,10 +52,13 @@ std::vector<char> find_gradients(const Program& program) {
     return known;
 }
 
-class Narrowing {
+class Encoding {
 public:
-    Narrowing(Program& program, const Mesh& mesh)
-        : program_(program), micro_(mesh.sequential_axis()), gradients_(find_gradients(program)) {}
+    Encoding(Program& program, const Mesh& mesh)
+        : program_(program),
+          micro_(mesh.sequential_axis()),
+          gradients_(find_gradients(program)),
+          coded_(program, mesh) {}
 
     void run() {
         find_messages();
@@ -59,18 +67,28 @@ public:
         std::vector<Op> old = std::move(program_.ops);
         program_.ops.clear();
         std::vector<OpId> moved;
+        Phase phase = Phase::forward;
         for (OpId i = 0; i < std::ssize(old); ++i) {
+            if (old[i].phase != phase) coded_.finish_all();
+            phase = old[i].phase;
             for (const ValueId input : old[i].inputs)
                 if (passed_on_.count({i, input}) == 0) bring_back(input);
             const auto message = messages_.find(i);
             const ValueId sum = old[i].outputs[0];
-            if (message != messages_.end()) narrow(old[i], message->second);
+            if (message != messages_.end() && !message->second->sums_in) {
+                moved.push_back(program_.ops.size());
+                coded_.send(std::move(old[i]), *message->second);
+                continue;
+            }
+            if (message != messages_.end()) narrow(old[i], *message->second->sums_in);
             moved.push_back(program_.ops.size());
             program_.ops.push_back(std::move(old[i]));
             if (message != messages_.end() && !delayed(sum)) bring_back(sum);
         }
+        coded_.finish_all();
         while (!waiting_.empty()) bring_back(waiting_.begin()->first);
         relink(program_, moved);
+        coded_.keep_errors();
     }
 
 private:
@@ -78,9 +96,10 @@ private:
         for (size_t i = 0; i < program_.ops.size(); ++i) {
             const Op& op = program_.ops[i];
             if (!sums_over_ranks(op) || gradients_[op.inputs[0]] == 0) continue;
-            const std::optional<DType> type = program_.reduced_as(op.attributes.text("axis"));
+            const Codec& codec = codec_named(program_, program_.codec(op.attributes.text("axis")), op.origin);
             const DType own = program_.value(op.inputs[0]).type.dtype;
-            if (type && is_float(own) && size_of(own) > size_of(*type)) messages_[i] = *type;
+            const bool narrows = codec.sums_in && is_float(own) && size_of(own) > size_of(*codec.sums_in);
+            if (narrows || (codec.encode && is_float(own) && coded_.takes(op, codec))) messages_[i] = &codec;
         }
     }
 
@@ -92,7 +111,8 @@ private:
             for (const ValueId input : program_.ops[i].inputs) {
                 const auto next = messages_.find(i);
                 const auto before = messages_.find(program_.value(input).op);
-                if (next != messages_.end() && before != messages_.end() && next->second == before->second) {
+                if (next != messages_.end() && before != messages_.end() && next->second == before->second &&
+                    next->second->sums_in) {
                     passed_on_.insert({i, input});
                     continue;
                 }
@@ -170,6 +190,7 @@ private:
     }
 
     void bring_back(ValueId sum) {
+        if (coded_.waits(sum)) coded_.finish_all();
         const auto back = waiting_.find(sum);
         if (back == waiting_.end()) return;
         program_.ops.push_back(std::move(back->second));
@@ -179,7 +200,8 @@ private:
     Program& program_;
     const std::optional<AxisId> micro_;
     const std::vector<char> gradients_;
-    std::map<OpId, DType> messages_;
+    CodeSums coded_;
+    std::map<OpId, const Codec*> messages_;
     std::set<std::pair<OpId, ValueId>> passed_on_;  ///< messages that read the narrow sum of another message
     std::vector<char> read_, early_;                ///< by value: whether it is read in its own type; before the update
     std::map<ValueId, ValueId> narrow_;
@@ -188,10 +210,12 @@ private:
 
 }  // namespace
 
-void narrow_gradients(Program& program, const Mesh& mesh) {
-    const std::vector<std::string> axes = program.axes_with("reduce");
-    const bool wanted = std::any_of(axes.begin(), axes.end(), [&](const auto& axis) { return mesh.size(axis) > 1; });
-    if (wanted) Narrowing(program, mesh).run();
+void encode_edges(Program& program, const Mesh& mesh) {
+    const std::vector<std::string> axes = program.axes_with("codec");
+    const bool wanted = std::any_of(axes.begin(), axes.end(), [&](const auto& axis) {
+        return mesh.size(axis) > 1 && program.codec(axis) != "none";
+    });
+    if (wanted) Encoding(program, mesh).run();
 }
 
 }  // namespace orrery

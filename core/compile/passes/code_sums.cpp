@@ -1,0 +1,420 @@
+#include "compile/passes/code_sums.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "compile/passes/code_errors.h"
+#include "ir/describe.h"
+#include "ir/op.h"
+#include "orrery/plan.h"
+
+namespace orrery {
+
+namespace {
+
+using Kind = Placement::Kind;
+
+std::vector<int64_t> inverse(const std::vector<int64_t>& perm) {
+    std::vector<int64_t> out(perm.size());
+    for (size_t i = 0; i < perm.size(); ++i) out[perm[i]] = i;
+    return out;
+}
+
+Shape in_order(const Shape& shape, const std::vector<int64_t>& perm) {
+    Shape out;
+    for (const int64_t dim : perm) out.push_back(shape[dim]);
+    return out;
+}
+
+Shape with_rows(int64_t rows, Shape shape) {
+    shape.insert(shape.begin(), rows);
+    return shape;
+}
+
+/// The permutation of [rows, ..] that permutes the dims after the rows.
+std::vector<int64_t> after_rows(std::vector<int64_t> perm) {
+    for (int64_t& dim : perm) ++dim;
+    perm.insert(perm.begin(), 0);
+    return perm;
+}
+
+}  // namespace
+
+bool CodeSums::takes(const Op& sum, const Codec& codec) {
+    const ValueId term = sum.inputs[0];
+    const std::string axis_name = sum.attributes.text("axis");
+    for (const auto& partial : program_.value(term).layout.partials())
+        if (partial.axis != axis(sum) && !mesh_.axis(partial.axis).sequential)
+            throw Error(
+                sum.origin,
+                fmt::format("{} cannot be sent over {} as {}: it is summed over {}, too\n  give the codec to an "
+                            "axis whose sums are over no other, or use bf16",
+                            describe(program_, term), axis_name, codec.name, mesh_.axis(partial.axis).name));
+    const auto unencoded = [&](const std::string& why) {
+        program_.note(term, fmt::format("sent unencoded over {}, not as {}: {}", axis_name, codec.name, why),
+                      sum.origin);
+        return false;
+    };
+    if (program_.value(term).type.shape.size() < 2) return unencoded("it is a vector");
+    const Cut how = cut(sum);
+    if (how.size < codec.block) return unencoded(fmt::format("a part is shorter than a block of {}", codec.block));
+    if (how.padding() > 0)
+        program_.note(
+            term, fmt::format("padded by {} elements over {}, to {} equal parts", how.padding(), axis_name, how.parts),
+            sum.origin);
+    if (program_.edge(axis_name, Phase::backward).flag("feedback")) error_of_[sum.outputs[0]] = error_of(sum);
+    return true;
+}
+
+/// The state with the errors of a sum's terms (code_errors.h). Throws Error if there can be none.
+ValueId CodeSums::error_of(const Op& sum) const {
+    const ValueId term = sum.inputs[0];
+    const std::string axis_name = sum.attributes.text("axis");
+    const auto fail = [&](const std::string& why) {
+        throw Error(sum.origin,
+                    fmt::format("{} cannot have feedback over {}: {}\n  leave feedback out, or use zero = 1",
+                                describe(program_, term), axis_name, why));
+    };
+    for (const auto& partial : program_.value(sum.outputs[0]).layout.partials())
+        if (mesh_.axis(partial.axis).sequential)
+            fail("it is sent in each micro-batch, and errors are carried from step to step");
+    std::optional<ValueId> error;
+    for (const auto& [param, grad] : program_.grads())
+        if (grad == original_of(program_, term))
+            error = program_.find(error_name(program_.value(param).name, axis_name));
+    if (!error) fail("it is not the gradient of one param");
+    if (program_.value(*error).layout != rows_of(sum)) fail("it is split otherwise than its param");
+    return *error;
+}
+
+/// What encoding has left out of its own part of the sum, in the member's row: [members, parts, shards, elements].
+ValueId CodeSums::in_own_part(const Sent& sent, ValueId left) {
+    const Op& sum = sent.sum;
+    const int64_t members = sent.cut.parts;
+    Layout split = after_loop(sum, 1);
+    split.set(axis(sum), Placement::split(0));
+    const ValueId member = add("iota", sum, {}, {{"shape", Shape{members}}}, std::move(split));
+    const auto rows = [&](size_t rank) {
+        Layout layout = after_loop(sum, rank);
+        layout.set(axis(sum), Placement::split(0));
+        return layout;
+    };
+    const ValueId own = add("one_hot", sum, {member}, {{"size", members}}, rows(2));
+    const ValueId wide_own = reshaped(sum, own, {members, members, 1, 1}, rows(4));
+    const ValueId rest = reshaped(sum, left, {members, 1, sent.cut.shards, sent.cut.size}, placed(sent, 4, 0, 2));
+    return add("mul", sum, {rest, wide_own}, {}, placed(sent, 4, 0, 2));
+}
+
+void CodeSums::keep_errors() {
+    for (const auto& [sum, error, left] : errors_) {
+        ValueId next = left;
+        const ValueId param = program_.value(error).of;
+        Op update = sum;
+        update.phase = Phase::update;
+        update.stage = none;
+        for (const Update& other : program_.updates) {
+            if (other.target != param || program_.value(other.value).op == none) continue;
+            // A guarded step assigns select(apply, next, param).
+            const Op& made = program_.op(program_.value(other.value).op);
+            if (made.inputs.size() == 3 && made.inputs[2] == param && program_.value(made.inputs[0]).type.shape.empty())
+                next = add(made.kind, update, {made.inputs[0], next, error}, {}, Layout(program_.value(error).layout));
+        }
+        program_.updates.push_back({error, next});
+    }
+}
+
+CodeSums::Cut CodeSums::cut(const Op& sum) const {
+    const Value& term = program_.value(sum.inputs[0]);
+    const auto& splits = term.layout.splits();
+    Cut made;
+    made.parts = mesh_.size(axis(sum));
+    std::vector<int64_t> rest;
+    std::vector<std::pair<AxisId, int>> places;
+    for (size_t dim = 0; dim < term.type.shape.size(); ++dim) {
+        int64_t left = term.type.shape[dim];
+        const auto part = [&](int64_t size) {
+            made.wide.push_back(size);
+            left /= size;
+        };
+        for (const AxisId split : splits[dim]) {
+            places.emplace_back(split, made.wide.size());
+            made.axes.push_back(split);
+            made.shards *= mesh_.size(split);
+            part(mesh_.size(split));
+        }
+        if (scatters(sum) && sum.attributes.integer("dim") == static_cast<int64_t>(dim)) {
+            made.perm.push_back(made.wide.size());
+            part(made.parts);
+        }
+        rest.push_back(made.wide.size());
+        made.wide.push_back(left);
+    }
+    made.laid = after_loop(sum, made.wide.size());
+    for (const auto& [split, place] : places) {
+        made.laid.set(split, Placement::split(place));
+        made.perm.push_back(place);
+    }
+    made.perm.insert(made.perm.end(), rest.begin(), rest.end());
+    made.own = term.type.count() / made.shards;
+    made.size = (made.own + made.parts - 1) / made.parts;
+    return made;
+}
+
+/// The layout of an unsplit value between a term and its sum: partial over micro-batches only if the sum is.
+Layout CodeSums::after_loop(const Op& sum, size_t rank) const {
+    Layout layout(rank);
+    const Layout& after = program_.value(sum.outputs[0]).layout;
+    for (const auto& partial : program_.value(sum.inputs[0]).layout.partials())
+        if (after.at(partial.axis).kind == Kind::partial) layout.set(partial.axis, Placement::partial(partial.op));
+    return layout;
+}
+
+/// The layout of a value with the shards in dim `shards`, of which the sum's axis splits dim `over`; none: no dim.
+Layout CodeSums::placed(const Sent& sent, size_t rank, int over, size_t shards) const {
+    Layout layout = after_loop(sent.sum, rank);
+    for (const AxisId split : sent.cut.axes) layout.set(split, Placement::split(static_cast<int>(shards)));
+    if (over != none) layout.set(axis(sent.sum), Placement::split(over));
+    return layout;
+}
+
+/// The layout of [members, ..]: a row as the term, for each member of the sum's axis.
+Layout CodeSums::rows_of(const Op& sum) const {
+    const auto& splits = program_.value(sum.inputs[0]).layout.splits();
+    Layout layout = after_loop(sum, splits.size() + 1);
+    for (size_t dim = 0; dim < splits.size(); ++dim)
+        for (const AxisId split : splits[dim]) layout.set(split, Placement::split(1 + static_cast<int>(dim)));
+    layout.set(axis(sum), Placement::split(0));
+    return layout;
+}
+
+/// The layout of [rows, wide..], or of that with its dims in the order of `perm`: the sum's axis splits dim `over`.
+Layout CodeSums::wide(const Sent& sent, int over, bool in_order) const {
+    const Cut& how = sent.cut;
+    Layout layout = after_loop(sent.sum, how.wide.size() + 1);
+    for (size_t i = 0; i < how.perm.size(); ++i)
+        for (const AxisId split : how.laid.splits()[how.perm[i]])
+            layout.set(split, Placement::split(1 + static_cast<int>(in_order ? i : how.perm[i])));
+    if (over == 1) over = 1 + static_cast<int>(in_order ? 0 : how.perm[0]);
+    if (over != none) layout.set(axis(sent.sum), Placement::split(over));
+    return layout;
+}
+
+ValueId CodeSums::add(std::string kind, const Op& sum, std::vector<ValueId> inputs, Attributes attributes,
+                      Layout layout, ValueId out) {
+    Op op;
+    op.kind = std::move(kind);
+    op.inputs = std::move(inputs);
+    op.attributes = std::move(attributes);
+    std::vector<Typed> made = infer(op_def(op.kind), program_, op.inputs, op.attributes, sum.origin);
+    op.phase = sum.phase;
+    op.scope = sum.scope;
+    op.stage = sum.stage;
+    op.origin = sum.origin;
+    for (size_t i = 0; i < made.size(); ++i) {
+        if (out == none || i > 0) {
+            Value value;
+            value.type = made[i].type;
+            value.dims.resize(value.type.shape.size());
+            value.layout = layout;
+            value.causes = program_.value(sum.outputs[0]).causes;
+            value.origin = sum.origin;
+            out = static_cast<ValueId>(program_.values.size());
+            program_.values.push_back(std::move(value));
+        }
+        program_.value(out).op = static_cast<OpId>(program_.ops.size());
+        program_.value(out).output = static_cast<int>(i);
+        op.outputs.push_back(out);
+    }
+    program_.ops.push_back(std::move(op));
+    return program_.ops.back().outputs[0];
+}
+
+ValueId CodeSums::reshaped(const Op& sum, ValueId x, Shape shape, Layout layout) {
+    if (program_.value(x).type.shape == shape) return x;
+    return add("reshape", sum, {x}, {{"shape", std::move(shape)}}, std::move(layout));
+}
+
+/// Permutes the dims of x.
+ValueId CodeSums::permuted(const Op& sum, ValueId x, const std::vector<int64_t>& perm) {
+    if (std::is_sorted(perm.begin(), perm.end())) return x;
+    const Layout& from = program_.value(x).layout;
+    Layout layout(perm.size());
+    for (const auto& partial : from.partials()) layout.set(partial.axis, Placement::partial(partial.op));
+    for (size_t i = 0; i < perm.size(); ++i)
+        for (const AxisId split : from.splits()[perm[i]]) layout.set(split, Placement::split(static_cast<int>(i)));
+    return add("transpose", sum, {x}, {{"perm", perm}}, std::move(layout));
+}
+
+/// Cuts each member's row of [members, ..] in parts: [members, parts, shards, elements].
+ValueId CodeSums::in_parts(const Sent& sent, ValueId x) {
+    const Op& sum = sent.sum;
+    const Cut& how = sent.cut;
+    const auto cut_up = [&](Shape shape, size_t shards) {
+        const size_t rank = shape.size();
+        x = reshaped(sum, x, std::move(shape), placed(sent, rank, 0, shards));
+    };
+    x = reshaped(sum, x, with_rows(how.parts, how.wide), wide(sent, 0, false));
+    x = permuted(sum, x, after_rows(how.perm));
+    if (!scatters(sum)) {
+        if (how.shards > 1 || how.padding() > 0) cut_up({how.parts, how.shards, how.own}, 1);
+        if (how.padding() > 0)
+            x = add("pad", sum, {x}, {{"dim", int64_t{2}}, {"before", int64_t{0}}, {"after", how.padding()}},
+                    placed(sent, 3, 0, 1));
+        if (how.shards > 1) {
+            cut_up({how.parts, how.shards, how.parts, how.size}, 1);
+            x = permuted(sum, x, {0, 2, 1, 3});
+        }
+    }
+    cut_up({how.parts, how.parts, how.shards, how.size}, 2);
+    return x;
+}
+
+/// Puts parts [rows, parts, shards, elements] together as `out`; none: as a new value [rows, ..]. The sum's axis splits
+/// dim `over`, if any.
+ValueId CodeSums::out_of_parts(const Sent& sent, ValueId x, int over, ValueId out) {
+    const Op& sum = sent.sum;
+    const Cut& how = sent.cut;
+    const int64_t rows = program_.value(x).type.shape[0];
+    if (!scatters(sum)) {
+        if (how.shards > 1) x = permuted(sum, x, {0, 2, 1, 3});
+        if (how.padding() > 0) {
+            x = reshaped(sum, x, {rows, how.shards, how.parts * how.size}, placed(sent, 3, over, 1));
+            x = add("slice", sum, {x}, {{"dim", int64_t{2}}, {"start", int64_t{0}}, {"size", how.own}},
+                    placed(sent, 3, over, 1));
+        }
+    }
+    if (!std::is_sorted(how.perm.begin(), how.perm.end())) {
+        x = reshaped(sum, x, with_rows(rows, in_order(how.wide, how.perm)), wide(sent, over, true));
+        x = permuted(sum, x, inverse(after_rows(how.perm)));
+    }
+    if (out != none)
+        return add("reshape", sum, {x},
+                   {{"shape", program_.value(out).type.shape},
+                    {"axis", sum.attributes.text("axis")},
+                    {"codec", sent.codec->name}},
+                   {}, out);
+    const Value& term = program_.value(sum.inputs[0]);
+    return reshaped(sum, x, with_rows(rows, term.type.shape), rows_of(sum));
+}
+
+/// Traces ops of a codec on rows: all dims but the last stay as they are, and so do their layouts.
+AddPart CodeSums::tracer(const Sent& sent, ValueId rows) {
+    return [this, &sent, shape = program_.value(rows).type.shape, laid = program_.value(rows).layout](
+               std::string_view kind, std::vector<ValueId> inputs, Attributes attributes, const std::vector<ValueId>&) {
+        add(std::string(kind), sent.sum, std::move(inputs), std::move(attributes), laid);
+        const std::vector<ValueId> outputs = program_.ops.back().outputs;
+        for (const ValueId out : outputs) {
+            const Shape& made = program_.value(out).type.shape;
+            if (made.size() + 1 < shape.size() || !std::equal(shape.begin(), shape.end() - 1, made.begin()))
+                throw Error(
+                    sent.sum.origin,
+                    fmt::format("codec {}: {} makes {}, but encode and decode may change the last dim of {} "
+                                "alone",
+                                sent.codec->name, kind, describe(program_, out), TensorType{DType::f32, shape}.text()));
+            Layout layout(made.size());
+            for (const auto& partial : laid.partials()) layout.set(partial.axis, Placement::partial(partial.op));
+            for (size_t dim = 0; dim + 1 < shape.size(); ++dim)
+                for (const AxisId split : laid.splits()[dim])
+                    layout.set(split, Placement::split(static_cast<int>(dim)));
+            program_.value(out).layout = std::move(layout);
+        }
+        return outputs;
+    };
+}
+
+std::vector<ValueId> CodeSums::encoded(const Sent& sent, ValueId x) { return sent.codec->encode(tracer(sent, x), x); }
+
+ValueId CodeSums::decoded(const Sent& sent, const std::vector<ValueId>& codes) {
+    const ValueId x = sent.codec->decode(tracer(sent, codes[0]), codes, sent.cut.size);
+    Shape rows = program_.value(codes[0]).type.shape;
+    rows.back() = sent.cut.size;
+    const TensorType expected{DType::f32, rows};
+    if (program_.value(x).type != expected)
+        throw Error(sent.sum.origin, fmt::format("codec {}: decode makes {}, expected {}", sent.codec->name,
+                                                 describe(program_, x), expected.text()));
+    return x;
+}
+
+/// Sends codes: to the members of their parts (`exchanges`), or those of a part of the sum to all.
+std::vector<ValueId> CodeSums::moved(const Sent& sent, bool exchanges, const std::vector<ValueId>& codes) {
+    std::vector<ValueId> out;
+    for (const ValueId code : codes) {
+        Attributes attributes{{"axis", sent.sum.attributes.text("axis")}, {"codec", sent.codec->name}};
+        if (const std::string cause = sent.sum.attributes.text("cause"); !cause.empty())
+            attributes.set("cause", fmt::format("as {}, {}", sent.codec->name, cause));
+        Layout layout = program_.value(code).layout;
+        layout.set(axis(sent.sum), exchanges ? Placement::split(1) : Placement::replicated());
+        if (exchanges)
+            attributes.set("from", int64_t{0}), attributes.set("to", int64_t{1});
+        else
+            attributes.set("dim", int64_t{0});
+        out.push_back(add(exchanges ? "all_to_all" : "all_gather", sent.sum, {code}, attributes, std::move(layout)));
+    }
+    return out;
+}
+
+void CodeSums::send(Op sum, const Codec& codec) {
+    Sent sent{std::move(sum), &codec, {}, {}, none, none};
+    sent.cut = cut(sent.sum);
+    const std::string axis_name = sent.sum.attributes.text("axis");
+    ValueId x = add("terms", sent.sum, {sent.sum.inputs[0]}, {{"axis", axis_name}, {"members", sent.cut.parts}},
+                    rows_of(sent.sum));
+    x = in_parts(sent, x);
+    if (program_.value(x).type.dtype != DType::f32)
+        x = add("cast", sent.sum, {x}, {{"dtype", std::string("f32")}}, placed(sent, 4, 0, 2));
+    if (const auto error = error_of_.find(sent.sum.outputs[0]); error != error_of_.end()) {
+        sent.error = error->second;
+        x = add("add", sent.sum, {x, in_parts(sent, sent.error)}, {}, placed(sent, 4, 0, 2));
+    }
+    const std::vector<ValueId> codes = encoded(sent, x);
+    if (sent.error != none) sent.left = add("sub", sent.sum, {x, decoded(sent, codes)}, {}, placed(sent, 4, 0, 2));
+    sent.codes = moved(sent, true, codes);
+    for (const ValueId code : sent.codes) {
+        const Value& value = program_.value(code);
+        bytes_ += TensorType{value.type.dtype, value.layout.local_shape(value.type.shape, mesh_)}.bytes();
+    }
+    const ValueId whole = sent.sum.outputs[0];
+    program_.coded.push_back({whole, sent.sum.inputs[0], x, codec.name});
+    waiting_.insert(whole);
+    const int64_t bucket = program_.bucket_bytes(axis_name, sent.sum.phase);
+    sent_.push_back(std::move(sent));
+    if (bytes_ >= bucket) finish_all();
+}
+
+void CodeSums::finish_all() {
+    std::vector<ValueId> sums;
+    for (const Sent& sent : sent_) {
+        const ValueId terms = decoded(sent, sent.codes);
+        sums.push_back(add("sum", sent.sum, {terms}, {{"dims", std::vector<int64_t>{0}}}, placed(sent, 3, 0, 1)));
+    }
+    std::vector<std::vector<ValueId>> gathered(sent_.size());
+    for (size_t i = 0; i < sent_.size(); ++i) {
+        Sent& sent = sent_[i];
+        if (!scatters(sent.sum)) {
+            const std::vector<ValueId> codes = encoded(sent, sums[i]);
+            if (sent.error != none) {
+                const ValueId left = add("sub", sent.sum, {sums[i], decoded(sent, codes)}, {}, placed(sent, 3, 0, 1));
+                sent.left = add("add", sent.sum, {sent.left, in_own_part(sent, left)}, {}, placed(sent, 4, 0, 2));
+            }
+            gathered[i] = moved(sent, false, codes);
+        }
+        if (sent.error != none) errors_.push_back({sent.sum, sent.error, out_of_parts(sent, sent.left, 0, none)});
+    }
+    for (size_t i = 0; i < sent_.size(); ++i) {
+        const Sent& sent = sent_[i];
+        const int over = scatters(sent.sum) ? 1 : none;
+        ValueId x = scatters(sent.sum) ? sums[i] : decoded(sent, gathered[i]);
+        const ValueId whole = sent.sum.outputs[0];
+        if (const DType type = program_.value(whole).type.dtype; type != DType::f32)
+            x = add("cast", sent.sum, {x}, {{"dtype", std::string(name_of(type))}}, Layout(program_.value(x).layout));
+        x = reshaped(sent.sum, x, with_rows(1, program_.value(x).type.shape), placed(sent, 4, over, 2));
+        out_of_parts(sent, x, over, whole);
+    }
+    sent_.clear();
+    waiting_.clear();
+    bytes_ = 0;
+}
+
+}  // namespace orrery

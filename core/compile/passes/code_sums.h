@@ -1,0 +1,85 @@
+#pragma once
+#include <map>
+#include <set>
+#include <vector>
+
+#include "ir/codecs.h"
+#include "orrery/mesh.h"
+#include "orrery/program.h"
+
+namespace orrery {
+
+/// Replaces sums over ranks by messages of codes that are decoded before they are added (encode_edges.h). Sums are sent
+/// first and finished together, so that later passes can join their messages up to the size of a bucket.
+class CodeSums {
+public:
+    CodeSums(Program& program, const Mesh& mesh) : program_(program), mesh_(mesh) {}
+
+    /// Whether the sum is sent as codes. Notes why not; throws Error for a sum that is also over other ranks.
+    bool takes(const Op& sum, const Codec& codec);
+    /// Appends the ops that encode and send the terms of a sum.
+    void send(Op sum, const Codec& codec);
+    /// Whether the value is a sum that has been sent and not finished.
+    bool waits(ValueId sum) const { return waiting_.count(sum) != 0; }
+    /// Appends the ops that add what was sent.
+    void finish_all();
+    /// Appends the updates of errors, which a skipped step leaves as they are. Comes after `relink`.
+    void keep_errors();
+
+private:
+    /// A sum in parts: how its elements lie in what is encoded.
+    struct Cut {
+        Shape wide;                 ///< the shape with a dim of its own for each axis that splits it, and for the parts
+        std::vector<int64_t> perm;  ///< of `wide`, to [parts, axes.., rest..]; an all_reduce has no dim of parts there
+        std::vector<AxisId> axes;   ///< those that split the term, in this order
+        Layout laid;                ///< of `wide`, by `axes` alone
+        int64_t shards = 1;         ///< blocks into which `axes` split the term
+        int64_t parts = 1;          ///< members of the sum's axis
+        int64_t own = 0;            ///< elements of a shard
+        int64_t size = 0;           ///< elements of a part of a shard, rounded up
+        int64_t padding() const { return parts * size - own; }
+    };
+    struct Sent {
+        Op sum;
+        const Codec* codec = nullptr;
+        Cut cut;
+        std::vector<ValueId> codes;  ///< [members, parts, shards, ..], split over the parts
+        ValueId error = none;        ///< with feedback: the state with the errors of earlier steps
+        ValueId left = none;         ///< [members, parts, shards, elements]: what encoding leaves out in this one
+    };
+
+    struct Left {
+        Op sum;
+        ValueId state, next;
+    };
+
+    Cut cut(const Op& sum) const;
+    ValueId error_of(const Op& sum) const;
+    ValueId in_own_part(const Sent& sent, ValueId left);
+    AxisId axis(const Op& sum) const { return *mesh_.find(sum.attributes.text("axis")); }
+    bool scatters(const Op& sum) const { return sum.attributes.has("dim"); }
+    Layout after_loop(const Op& sum, size_t rank) const;
+    Layout placed(const Sent& sent, size_t rank, int over, size_t shards) const;
+    Layout rows_of(const Op& sum) const;
+    Layout wide(const Sent& sent, int over, bool in_order) const;
+    ValueId add(std::string kind, const Op& sum, std::vector<ValueId> inputs, Attributes attributes, Layout layout,
+                ValueId out = none);
+    ValueId reshaped(const Op& sum, ValueId x, Shape shape, Layout layout);
+    ValueId permuted(const Op& sum, ValueId x, const std::vector<int64_t>& perm);
+    ValueId in_parts(const Sent& sent, ValueId x);
+    ValueId out_of_parts(const Sent& sent, ValueId x, int over, ValueId out);
+    AddPart tracer(const Sent& sent, ValueId rows);
+    std::vector<ValueId> encoded(const Sent& sent, ValueId x);
+    ValueId decoded(const Sent& sent, const std::vector<ValueId>& codes);
+    std::vector<ValueId> moved(const Sent& sent, bool exchanges, const std::vector<ValueId>& codes);
+
+    Program& program_;
+    const Mesh& mesh_;
+    std::vector<Sent> sent_;
+    std::vector<Left> errors_;
+    std::map<ValueId, ValueId> error_of_;  ///< with feedback: from a sum to the state with the errors of its terms
+    std::set<ValueId> waiting_;
+    int64_t bytes_ = 0;  ///< of the codes of sums that wait
+};
+
+}  // namespace orrery

@@ -1,0 +1,33 @@
+#pragma once
+#include "orrery/mesh.h"
+#include "orrery/program.h"
+
+namespace orrery {
+
+/// Sends gradients as the codec of their axis encodes them (Program::codec). Applies to sums over ranks of gradients of
+/// params and of what linear ops computed from them; not to the loss, norms or activations. Codes belong to an array:
+/// later passes join them in messages as they join arrays. Linear.
+///
+/// If ranks can add the codes (bf16, f16), terms are cast before the all_reduce or reduce_scatter, and the sum is cast
+/// back. Contributions of micro-batches are always accumulated in the gradient's own type.
+///
+///     %5 = all_reduce %4 {axis=dp}  f32   ->   %8 = cast %4 {dtype=bf16}     bf16
+///                                              %9 = all_reduce %8 {axis=dp}  bf16
+///                                              %5 = cast %9 {dtype=f32}      f32
+///
+/// Otherwise member r of P encodes its term in P parts and sends part p to member p, which decodes the P codes of its
+/// part, adds them in the order of members in f32, and has a reduce_scatter's result. For an all_reduce it encodes its
+/// part of the sum again, and each member gathers and decodes all parts. S: bytes of the codes of one term.
+///
+///     %8 = terms %4 {axis=dp}           f32[P,..]  split 0      the member's own term
+///     %9 = encode(%8)                   [P,P,1,..] split 0      blocks are counted in each part
+///     %10 = all_to_all %9 {from=0,to=1} [P,P,1,..] split 1      sends S (P-1)/P
+///     %11 = sum(decode(%10)) {dims=[0]} f32[P,1,..] split 0
+///     %12 = all_gather(encode(%11))     [P,1,..]                sends S (P-1)/P
+///     %5 = decode(%12)                  f32[..]
+///
+/// Sent unencoded, with a note: arrays of one dim, and those of which a part would be shorter than a block. Throws
+/// Error at the op for a sum that is also over another axis of ranks.
+void encode_edges(Program& program, const Mesh& mesh);
+
+}  // namespace orrery

@@ -1,0 +1,71 @@
+#include "ir/codecs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/suggest.h"
+#include "base/text.h"
+
+namespace orrery {
+
+namespace {
+
+Codec none_at_all() { return {.name = "none", .bound = 0}; }
+
+Codec cast_to(DType type) {
+    return {.name = std::string(name_of(type)), .sums_in = type, .bound = type == DType::bf16 ? 0x1p-8 : 0x1p-11};
+}
+
+/// Codes with a scale for each block. Fewer than 8 bits are packed.
+Codec quantized(std::string name, DType type, int64_t bits, int64_t block, double bound) {
+    Attributes how{{"block", block}};
+    if (bits < 8) how.set("bits", bits);
+    const auto encode = [how, type, bits](const AddPart& add, ValueId x) {
+        Attributes attributes = how;
+        attributes.set("dtype", std::string(name_of(type)));
+        std::vector<ValueId> codes = add("quantize", {x}, attributes, {});
+        if (bits < 8) codes[0] = add("pack", {codes[0]}, {{"bits", bits}}, {})[0];
+        return codes;
+    };
+    const auto decode = [how, bits](const AddPart& add, const std::vector<ValueId>& codes, int64_t n) {
+        ValueId q = codes[0];
+        if (bits < 8) q = add("unpack", {q}, {{"bits", bits}, {"size", n}}, {})[0];
+        return add("dequantize", {q, codes[1]}, how, {})[0];
+    };
+    return {.name = std::move(name), .block = block, .bound = bound, .encode = encode, .decode = decode};
+}
+
+}  // namespace
+
+const std::vector<Codec>& codecs() {
+    // kernels/codes.h: an element of int8 is off by at most 0.501 s, s <= (1 + 2^-7) t / 127, where t is the block's
+    // largest magnitude, at most the norm of the block. Of int4 it is off by at most 1.005 of itself: what is below
+    // half a step becomes 0.
+    static const std::vector<Codec> all{
+        none_at_all(),
+        cast_to(DType::bf16),
+        cast_to(DType::f16),
+        quantized("f8e4m3", DType::f8e4m3, 8, 256, 0.0626),
+        quantized("f8e5m2", DType::f8e5m2, 8, 256, 0.1251),
+        quantized("int8", DType::i8, 8, 256, 0.0637),
+        quantized("int4", DType::i8, 4, 256, 1.005),
+        quantized("sign", DType::i8, 1, 2048, 1.001),
+    };
+    return all;
+}
+
+const Codec& codec_named(const Program& program, std::string_view name, const Origin& asked) {
+    std::vector<std::string> names;
+    for (const auto& own : program.codecs) {
+        if (own->name == name) return *own;
+        names.push_back(own->name);
+    }
+    for (const Codec& codec : codecs()) {
+        if (codec.name == name) return codec;
+        names.push_back(codec.name);
+    }
+    throw Error(asked, fmt::format("there is no codec {}{}", quote(name), choices("known", std::string(name), names)));
+}
+
+}  // namespace orrery

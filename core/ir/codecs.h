@@ -1,0 +1,30 @@
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "orrery/op.h"
+
+namespace orrery {
+
+/// What messages over an edge carry instead of elements: ops that are traced into the program.
+struct Codec {
+    std::string name;
+    /// A type in which codes are elements, which ranks can add; nullopt: codes are decoded before they are added.
+    std::optional<DType> sums_in = {};
+    int64_t block = 1;  ///< elements along a row that have codes of their own; a shorter row is not encoded
+    double bound = 1;   ///< ||x - decode(encode(x))|| <= bound ||x||, and 2^-126 more for each element
+    /// x [.., n] -> codes [.., k], of the same leading dims.
+    std::function<std::vector<ValueId>(const AddPart& add, ValueId x)> encode = {};
+    /// codes -> what they stand for, f32[.., n].
+    std::function<ValueId(const AddPart& add, const std::vector<ValueId>& codes, int64_t n)> decode = {};
+};
+
+/// The codecs of the library, in the order of the table in core/compile/passes/README.md.
+const std::vector<Codec>& codecs();
+/// The codec of a name: one of the program's own, or of the library. Throws Error at `asked` with the known names.
+const Codec& codec_named(const Program& program, std::string_view name, const Origin& asked);
+
+}  // namespace orrery
