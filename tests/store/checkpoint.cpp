@@ -79,7 +79,7 @@ TEST_CASE("state moves between random layouts") {
     }
 }
 
-TEST_CASE("rows whose sum counts are restored by another number of ranks with the same sum") {
+TEST_CASE("rows that count as a sum are restored by another number of ranks with the same sum") {
     const TestStore stores("memory");
     constexpr int64_t count = 6;
     const auto rows = [](const Mesh& mesh, std::vector<float>& own) {

@@ -34,8 +34,8 @@ void add_errors(Program& program, const Mesh& mesh) {
         const Codec& codec = codec_named(program, program.codec(axis), {});
         if (!codec.encode)
             throw Error(
-                fmt::format("feedback over {}: the codec {} {}; give one whose codes are decoded before they are "
-                            "added, as int8",
+                fmt::format("feedback over {}: the codec {} {}; give one that decodes before it "
+                            "adds, as int8",
                             axis, codec.name, codec.sums_in ? "is added as it is sent" : "leaves nothing out"));
         int64_t count = 0, bytes = 0;
         for (const ValueId param : program.params()) {

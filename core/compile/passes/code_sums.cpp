@@ -50,7 +50,7 @@ bool CodeSums::takes(const Op& sum, const Codec& codec) {
             throw Error(
                 sum.origin,
                 fmt::format("{} cannot be sent over {} as {}: it is summed over {}, too\n  give the codec to an "
-                            "axis whose sums are over no other, or use bf16",
+                            "axis with sums over no other, or use bf16",
                             describe(program_, term), axis_name, codec.name, mesh_.axis(partial.axis).name));
     const auto unencoded = [&](const std::string& why) {
         program_.note(term, fmt::format("sent unencoded over {}, not as {}: {}", axis_name, codec.name, why),

@@ -27,7 +27,7 @@ public:
     void keep_errors();
 
 private:
-    /// A sum in parts: how its elements lie in what is encoded.
+    /// A sum in parts: where its elements are in what is encoded.
     struct Cut {
         Shape wide;                 ///< the shape with a dim of its own for each axis that splits it, and for the parts
         std::vector<int64_t> perm;  ///< of `wide`, to [parts, axes.., rest..]; an all_reduce has no dim of parts there
