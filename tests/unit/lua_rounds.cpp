@@ -128,7 +128,7 @@ TEST_CASE("an array of a program without a forward pass is on the pipeline stage
 TEST_CASE("a round of steps only, and one with a ramp, has every size of each") {
     const std::string two =
         "p:also('A', function(u) " + set + " end)\np:also('B', function(u) " + set + " end)\np:round 'A*3, then B'\n";
-    const auto made = traced(two, sizes + "ramp_start = 4\nramp_increment = 4\nramp_samples = 40\n");
+    const auto made = traced(two, "[train]\nramp_start = 4\nramp_increment = 4\nramp_samples = 40\n" + sizes.substr(8));
     std::vector<std::string> found;
     for (const MarkedProgram& program : made->programs)
         if (program.entry.role == ProgramRole::train) found.push_back(program.entry.name);
