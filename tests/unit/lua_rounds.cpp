@@ -47,9 +47,9 @@ std::unique_ptr<Experiment> traced(const std::string& calls, const std::string& 
     return std::move(host.experiment);
 }
 
-std::string refused(const std::string& calls) {
+std::string refused(const std::string& calls, const std::string& toml = sizes) {
     try {
-        traced(calls);
+        traced(calls, toml);
     } catch (const Error& error) {
         return error.what();
     }
@@ -156,6 +156,9 @@ TEST_CASE("a round that cannot run is refused with the line of the script") {
               "none of its programs updates a param"));
     CHECK(has(refused("p:also('step', function(u) end)\n"), "duplicate program \"step\""));
     CHECK(has(refused("p:also('a b', function(u) end)\n"), "invalid name \"a b\""));
+    const std::string scaled = refused(apart, "[train]\nprecision = \"f16\"\n" + sizes.substr(8));
+    CHECK(has(scaled, "\"G\" takes a batch and updates no param, under a loss scale"));
+    CHECK(refused(apart, "[train]\nprecision = \"bf16\"\n" + sizes.substr(8)) == "nothing is refused");
     CHECK(has(refused(halve + halve), "duplicate program \"O\""));
     CHECK(has(refused("p:round 'step*'\n"), "a.lua:9: round \"step*\": expected a number"));
 }
