@@ -1,4 +1,5 @@
-// Codes of blocks: the same f32 operations on every device, so that codes are equal bit for bit.
+// Codes of blocks. All devices run the same f32 operations, so codes and scales are equal bit for bit, except the
+// scales of sign: each device adds the magnitudes in its own order.
 //
 // A block of n elements x with the largest magnitude t has a scale s. d: what its codes stand for.
 //   i8, i4: s = t / 127 or t / 7. |x - d| <= 0.501 s: half a step, and what rounding x / s in f32 adds.
@@ -44,7 +45,7 @@ ORRERY_HOST_DEVICE std::uint8_t to_f8(float x) {
     return static_cast<std::uint8_t>((bits >> 24 & 0x80u) | code);
 }
 
-/// Exact.
+/// Converts an 8-bit float to f32, exactly.
 template <int mantissa>
 ORRERY_HOST_DEVICE float from_f8(std::uint8_t code) {
     using T = F8<mantissa>;

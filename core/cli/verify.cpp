@@ -112,7 +112,7 @@ int verify_command(const ScriptCommand& command) {
     const Origin asked = script.config().table("run").where("transport");
     script.loader.load("transport", threads, script.registry, asked);  // needed even for a mesh of one rank
     script.run();
-    const Round round = script.compiled().round.shortened(2);  // what repeats is seen twice
+    const Round round = script.compiled().round.shortened(2);  // each repetition is verified twice
     std::map<size_t, Plan> plans;
     const std::vector<const CompiledProgram*> programs = round_programs(script.compiled());
     for (size_t name = 0; name < programs.size(); ++name)  // unrolled, since each instruction is judged by itself
@@ -124,7 +124,7 @@ int verify_command(const ScriptCommand& command) {
     const std::map<size_t, VerifyReport> reports = verify_plans(script, plans, round, options, checked);
     std::printf("%s", not_verified(replaced).c_str());
     if (!round.plain())
-        std::printf("round %s, as %s: %s\n", script.compiled().round.text().c_str(), round.text().c_str(),
+        std::printf("round %s, verified as %s: %s\n", script.compiled().round.text().c_str(), round.text().c_str(),
                     plural(options.steps, "step").c_str());
     if (checked > 0)
         std::printf("  plugin %s: %s read twice, each equal to its part of the whole sample\n",

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "base/hash.h"
@@ -142,14 +143,18 @@ std::vector<const Plan*> Compiled::plans() const {
     return all;
 }
 
+size_t round_index(const Round& round, const ProgramEntry& entry) {
+    const std::vector<std::string>& names = round.names();
+    return std::ranges::find(names, entry.also < 0 ? "step" : entry.name) - names.begin();
+}
+
 std::vector<const CompiledProgram*> round_programs(const Compiled& compiled) {
-    const std::vector<std::string>& names = compiled.round.names();
-    std::vector<const CompiledProgram*> all(names.size(), nullptr);
+    std::vector<const CompiledProgram*> all(compiled.round.names().size(), nullptr);
     for (const CompiledProgram& program : compiled.programs) {
         const ProgramEntry& entry = program.entry;
         const bool step = entry.role == ProgramRole::train;
         if ((!step && entry.role != ProgramRole::update) || is_smaller_step(entry, compiled.sizes.full())) continue;
-        all[std::ranges::find(names, entry.also < 0 ? "step" : entry.name) - names.begin()] = &program;
+        all[round_index(compiled.round, entry)] = &program;
     }
     return all;
 }
@@ -434,40 +439,57 @@ std::string full_flops_text(const Compiled& compiled) {
     return fmt::format(", {:.3g} counting masked pairs", compiled.full_flops_per_step / 1e12);
 }
 
-}  // namespace
-
-/// The round with its other programs, and by axis what a rank sends on average and in the step that sends the largest
-/// number of bytes. "" for a plain round.
-std::string round_text(const Compiled& compiled) {
-    const Round& round = compiled.round;
-    if (round.plain()) return "";
-    std::string text = fmt::format("round: {}\n", round.text());
-    const std::vector<const CompiledProgram*> programs = round_programs(compiled);
-    std::map<AxisId, std::map<size_t, std::vector<double>>> sent;  // by axis, class of ranks and program
-    for (size_t name = 0; name < programs.size(); ++name) {
-        if (!programs[name]) continue;
-        const PlanSummary one = summary(programs[name]->plan, wire_bytes_of(compiled));
-        if (name > 0) text += fmt::format("program {}:\n{}", programs[name]->entry.name, one.text(compiled.mesh));
-        for (size_t c = 0; c < one.classes.size(); ++c)
-            for (const ClassSummary::Traffic& traffic : one.classes[c].traffic) {
-                std::vector<double>& of = sent[traffic.axis][c];
+/// By axis of the mesh: the bytes that a rank sends per step of the round, mean and max over steps, max over ranks.
+std::map<AxisId, std::pair<double, double>> round_traffic(const Compiled& compiled,
+                                                          const std::vector<const CompiledProgram*>& programs,
+                                                          const std::vector<PlanSummary>& summaries) {
+    const std::vector<double> runs = compiled.round.runs_per_step();
+    std::map<AxisId, std::pair<double, double>> all;
+    std::set<std::vector<int>> seen;  // classes of a rank in all programs: ranks with the same ones send the same
+    for (int64_t rank = 0; rank < compiled.mesh.ranks(); ++rank) {
+        std::vector<int> classes(programs.size(), none);
+        std::map<AxisId, std::vector<double>> sent;  // by axis and program
+        for (size_t i = 0; i < programs.size(); ++i)
+            if (programs[i])
+                classes[i] = static_cast<int>(&programs[i]->plan.class_of(rank) - programs[i]->plan.classes.data());
+        if (!seen.insert(classes).second) continue;
+        for (size_t i = 0; i < programs.size(); ++i) {
+            if (!programs[i]) continue;
+            for (const ClassSummary::Traffic& traffic : summaries[i].classes[classes[i]].traffic) {
+                std::vector<double>& of = sent[traffic.axis];
                 of.resize(programs.size(), 0.0);
-                of[name] += static_cast<double>(traffic.bytes_sent);
+                of[i] += static_cast<double>(traffic.bytes_sent);
             }
-    }
-    const std::vector<double> runs = round.runs_per_step();
-    for (const auto& [axis, classes] : sent) {
-        double mean = 0, peak = 0;
-        for (const auto& [c, of] : classes) {
-            mean = std::max(mean, std::inner_product(of.begin(), of.end(), runs.begin(), 0.0));
-            peak = std::max(peak, round.peak(of));
         }
-        text +=
-            fmt::format("round over {}: a rank sends at most {} a step on average, {} in one step\n",
-                        compiled.mesh.axis(axis).name, bytes_text(std::llround(mean)), bytes_text(std::llround(peak)));
+        for (const auto& [axis, of] : sent) {
+            auto& [mean, peak] = all[axis];
+            mean = std::max(mean, std::inner_product(of.begin(), of.end(), runs.begin(), 0.0));
+            peak = std::max(peak, compiled.round.peak(of));
+        }
     }
+    return all;
+}
+
+/// Lists the round, the summary of each program after its first, and by axis the bytes that a rank sends per step. ""
+/// for a plain round.
+std::string round_text(const Compiled& compiled) {
+    if (compiled.round.plain()) return "";
+    std::string text = fmt::format("round: {}\n", compiled.round.text());
+    const std::vector<const CompiledProgram*> programs = round_programs(compiled);
+    std::vector<PlanSummary> summaries(programs.size());
+    for (size_t i = 0; i < programs.size(); ++i) {
+        if (!programs[i]) continue;
+        summaries[i] = summary(programs[i]->plan, wire_bytes_of(compiled));
+        if (i > 0) text += fmt::format("program {}:\n{}", programs[i]->entry.name, summaries[i].text(compiled.mesh));
+    }
+    for (const auto& [axis, sent] : round_traffic(compiled, programs, summaries))
+        text += fmt::format("round over {}: a rank sends {} per step on average, max {} in one step\n",
+                            compiled.mesh.axis(axis).name, bytes_text(std::llround(sent.first)),
+                            bytes_text(std::llround(sent.second)));
     return text;
 }
+
+}  // namespace
 
 std::string summary(const Compiled& compiled) {
     std::string active;

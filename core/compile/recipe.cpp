@@ -77,8 +77,6 @@ MarkedProgram marked(const Recipe& recipe, const ProgramEntry& entry, const Mesh
     return {entry, std::move(recorded), mesh.with_microbatches(microbatches)};
 }
 
-bool is_array(const Value& value) { return value.role == Role::param || value.role == Role::state; }
-
 /// Throws Error if `of` lacks a param or state of `program`, or has it with another type, as the programs share these.
 void require_arrays(const Program& of, const Program& program, const std::string& name, const std::string& whose) {
     std::unordered_map<std::string_view, const Value*> arrays;
@@ -89,15 +87,16 @@ void require_arrays(const Program& of, const Program& program, const std::string
         const auto known = arrays.find(value.name);
         const Value* other = known == arrays.end() ? nullptr : known->second;
         if (other && other->role == value.role && other->type == value.type && other->dims == value.dims) continue;
-        throw Error(value.origin,
-                    fmt::format("params differ: the program {} has {} {}, {} has {}\n  create the same params and "
-                                "states in every program, and for every batch and capacity",
-                                name, value.name, text_of(value.type, value.dims), whose,
-                                other ? text_of(other->type, other->dims) : "none of this name"));
+        throw Error(
+            value.origin,
+            fmt::format("params or states differ: the program {} has {} {}, {} has {}\n  create the same params "
+                        "and states in every program, batch and capacity",
+                        name, value.name, text_of(value.type, value.dims), whose,
+                        other ? text_of(other->type, other->dims) : "none of this name"));
     }
 }
 
-/// Adds the states of `all` that a program lacks, since the arrays of a step are those of the whole round.
+/// Adds to a step the states that only `all` has: every step holds the arrays of the whole round.
 void add_states(Program& program, const Program& all) {
     std::unordered_map<std::string, ValueId> own;
     for (ValueId id = 0; id < std::ssize(program.values); ++id)
@@ -106,10 +105,11 @@ void add_states(Program& program, const Program& all) {
         if (value.role != Role::state) continue;
         if (const auto found = own.find(value.name); found != own.end()) {
             if (program.value(found->second).init == value.init) continue;
-            throw Error(value.origin,
-                        fmt::format("two programs of the round begin {} with different values: {} and "
-                                    "{}\n  give it the same initial value in both",
-                                    value.name, text_of(value.init), text_of(program.value(found->second).init)));
+            throw Error(
+                value.origin,
+                fmt::format("two programs of the round have different initial values of state {}: {} and {}\n  use the "
+                            "same initial value in both",
+                            value.name, text_of(value.init), text_of(program.value(found->second).init)));
         }
         Value added = value;
         if (value.of != none) added.of = own.at(all.value(value.of).name);
@@ -126,8 +126,8 @@ ProgramEntry round_entry(const Recipe& recipe, const std::string& name) {
         std::vector<std::string> names = {"step", "save", "evaluate"};
         for (const AlsoProgram& also : recipe.also) names.push_back(also.name);
         throw Error(recipe.round.origin(),
-                    fmt::format("round {}: no program {}{}\n  program:also(\"{}\", "
-                                "function(update) ... end) makes one",
+                    fmt::format("round {}: no program {}{}\n  add it with program:also(\"{}\", "
+                                "function(update) ... end)",
                                 quote(recipe.round.text()), quote(name), choices("its programs", name, names), name));
     }
     entry.name = name;

@@ -16,8 +16,8 @@ struct Round::Reader {
     std::string_view text = round.text_;
     size_t at = 0;
 
-    static constexpr int64_t most_times = 1'000'000'000;
-    static constexpr int most_brackets = 32;
+    static constexpr int64_t max_times = 1'000'000'000;
+    static constexpr int max_brackets = 32;
 
     [[noreturn]] void fail(const std::string& expected) const {
         const std::string found = at < text.size() ? quote(text.substr(at, 12)) : "its end";
@@ -55,7 +55,7 @@ struct Round::Reader {
     Part part(int brackets) {
         Part part;
         if (take("(")) {
-            if (brackets == most_brackets) fail(fmt::format("at most {} brackets in each other", most_brackets));
+            if (brackets == max_brackets) fail(fmt::format("at most {} nested brackets", max_brackets));
             part.parts = list(brackets + 1);
             if (!take(")")) fail("\")\"");
         } else {
@@ -83,9 +83,9 @@ struct Round::Reader {
         const size_t from = at;
         const std::string_view digits = word([](char c) { return c >= '0' && c <= '9'; });
         const int64_t number = digits.empty() || digits.size() > 10 ? 0 : std::stoll(std::string(digits));
-        if (number >= 1 && number <= most_times) return number;
+        if (number >= 1 && number <= max_times) return number;
         at = from;
-        fail(fmt::format("a number from 1 to {}", most_times));
+        fail(fmt::format("a number from 1 to {}", max_times));
     }
 
     void run() {
@@ -137,17 +137,14 @@ void Round::prove(const std::vector<bool>& takes_batch) {
     takes_batch_ = takes_batch;
     for (Part& stretch : stretches_) count(stretch);
     const std::string about = fmt::format("round {}: ", quote(text_));
-    const std::string belongs =
-        "a program that takes no batch, as none of its values depends on one, belongs to the step before it";
     const size_t first = name_at(0);
     if (!takes_batch_[first])
-        throw Error(origin_, fmt::format("{}it begins with {}, before any step\n  {}: write it after a step", about,
-                                         names_[first], belongs));
+        throw Error(origin_, fmt::format("{}it begins with {}, which takes no batch\n  write a step before it", about,
+                                         names_[first]));
     if (stretches_.back().steps == 0)
         throw Error(origin_,
-                    fmt::format("{}it never trains{}: no program of {} takes a batch\n  add a program that "
-                                "does, such as step",
-                                about, stretches_.size() > 1 ? " after its last \", then\"" : "", join_few(names_, 5)));
+                    fmt::format("{}it never trains{}: none of its programs takes a batch: {}\n  add a step", about,
+                                stretches_.size() > 1 ? " after its last \", then\"" : "", join_few(names_, 5)));
     const std::function<Known(const Part&)> known = [&](const Part& part) {
         Known all;
         if (part.parts.empty()) {
@@ -161,10 +158,11 @@ void Round::prove(const std::vector<bool>& takes_batch) {
     Known all;
     for (const Part& stretch : stretches_) all = all.then(known(stretch));
     if (all.then(known(stretches_.back())).late)
-        throw Error(origin_,
-                    fmt::format("{}a program that takes no batch follows save or evaluate\n  {}, and both are of a "
-                                "step as a whole: write them last",
-                                about, belongs));
+        throw Error(
+            origin_,
+            fmt::format("{}a program that takes no batch follows save or evaluate in the same step\n  write save "
+                        "and evaluate after the last program of a step",
+                        about));
 }
 
 size_t Round::name_at(const std::vector<Part>& parts, int64_t run) {
@@ -258,7 +256,7 @@ std::vector<double> Round::runs_per_step() const {
 
 namespace {
 
-/// Costs of a sequence of runs: what comes before its first step, its dearest step that is whole, and its last step.
+/// Costs of a sequence of runs: before its first step, the max of its complete steps, and of its last step so far.
 struct Costs {
     double before = 0, whole = 0, last = 0;
     bool step = false;

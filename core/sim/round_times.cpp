@@ -38,7 +38,7 @@ std::string RoundTimes::text(const Compiled& compiled, double mean_s) const {
     if (programs.empty()) return "";
     std::vector<std::string> all;
     for (const auto& [name, seconds] : programs) all.push_back(fmt::format("{} {}", name, seconds_text(seconds)));
-    return fmt::format("round       {}: {}; a step {} on average, {} at most\n", compiled.round.text(), join(all, ", "),
+    return fmt::format("round       {}: {}; step {} on average, max {}\n", compiled.round.text(), join(all, ", "),
                        seconds_text(mean_s), seconds_text(peak_s));
 }
 

@@ -14,13 +14,14 @@ struct RoundTimes {
     std::vector<std::pair<std::string, double>> programs;  ///< name and seconds of a run, in the order of the round
     double peak_s = 0;  ///< the longest step, with the programs that follow it and belong to it
 
-    /// A line of a report; "" for a plain round. `mean_s`: of a step.
+    /// The line "round ..." of a report; "" for a plain round. `mean_s`: seconds of a mean step.
     std::string text(const Compiled& compiled, double mean_s) const;
 };
 
-/// Turns `run`, which simulates the first step of the round, into the mean of a step with all that follows it and
-/// belongs to it. Adds to each rank the mean over ranks of the other programs, so that sums over ranks are right.
-/// `simulated` simulates the plan of another program.
+/// Replaces step_s and the computing, communicating, waiting and exposed times of `run` (of the first step of the
+/// round) by their mean per step of the round. Every rank gets the mean over ranks of the other programs' times, so
+/// sums over ranks are exact, those of one rank are not. Fragments, lanes and items stay those of the first step. Calls
+/// `simulated` once for each other program. Returns empty RoundTimes for a plain round, and leaves `run` unchanged.
 RoundTimes add_round(Simulated& run, const Compiled& compiled, const std::function<Simulated(const Plan&)>& simulated);
 
 }  // namespace orrery

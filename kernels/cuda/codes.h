@@ -56,7 +56,7 @@ struct DequantizeBlocks {
     ORRERY_DEVICE void operator()(const Block& b) const {
         for (i64 i = b.index() * threads + b.thread(); i < s.rows * s.cols; i += b.blocks() * threads) {
             const i64 row = divided(i, s.cols);
-            y.put(i, value_of(code, q[i], scale.at(row * s.a_row() + divided(i - row * s.cols, s.block))));
+            y.put(i, value_of(code, q[i], scale.at(row * s.blocks_per_row() + divided(i - row * s.cols, s.block))));
         }
     }
 };

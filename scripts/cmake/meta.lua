@@ -344,8 +344,8 @@ function Update:params() end
 ---@param value? Value
 ---@return Value
 function Update:count(value) end
---- In program:also: sets what p:grad() is in the function, so that an optimizer can be called on another difference
---- than the gradient of a batch. The function must call update:count(value), too.
+--- In program:also: sets the value of p:grad() in this function, so that an optimizer can use another array as gradient.
+--- Call update:count(value) as well.
 ---@param p Value
 ---@param value Value   f32 of the param's shape
 function Update:gradient(p, value) end

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Rounds: gradients in one program and the update in another give the bits of the plain step, on meshes, resumed between
-# any two steps; a round of two optimizers is one after the other; a place within a round is kept.
+# any two steps; a round of two optimizers is one after the other; a save within a round resumes at its place.
 source "$(dirname "$0")/lib.sh"
 cat > round.lua << 'LUA'
 local o, nn = require "orrery", require "orrery.nn"
@@ -78,7 +78,7 @@ ran first --set "script.round=A" --set train.steps=3
 head -3 both.txt | cmp -s - first.txt || { paste both.txt first.txt; fail "A*3"; }
 [ "$(sed -n 4p both.txt)" != "" ] || fail "B trains"
 
-# A program between steps runs at its place, sees the step's number, and goes on there after a resume.
+# A program between steps runs at its place, sees the step's number, and the round resumes at the saved place.
 ran halved --set "script.round=step*2 H"
 grep '"loss"' halved/metrics.jsonl | number calls | tr '\n' ' ' > calls.txt
 [ "$(cat calls.txt)" = "null 1.0 null 2.0 null 3.0 " ] || { cat calls.txt halved/metrics.jsonl; fail "calls of H"; }
@@ -102,7 +102,7 @@ verified "G U" 2 mesh.pp=2 mesh.tp=2 train.microbatches=2
 verified "step*50 H" 2 mesh.dp=2
 verified "A*3, then B H" 3 mesh.tp=2
 $orrery check round.lua "${settings[@]}" --set "script.round=G U" --set mesh.dp=2 > checked.txt
-grep -q "^round over dp: a rank sends at most .* a step on average, .* in one step" checked.txt ||
+grep -q "^round over dp: a rank sends .* per step on average, max .* in one step" checked.txt ||
     { cat checked.txt; fail "check prints the mean and the peak of a round"; }
 
 # Actions of the host.

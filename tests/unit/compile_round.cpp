@@ -66,7 +66,7 @@ TEST_CASE("a step late in a long round is found without unrolling it") {
     CHECK_THROWS_WITH(too_long.prove({true}), Catch::Contains("more than 2^63"));
 }
 
-TEST_CASE("a round costs what its programs cost, on average and in its dearest step") {
+TEST_CASE("the mean and max cost of a step follow from the costs of programs") {
     const auto proved = [](const std::string& text, const std::vector<bool>& takes_batch) {
         Round round(text);
         round.prove(takes_batch);
@@ -89,7 +89,7 @@ TEST_CASE("a round costs what its programs cost, on average and in its dearest s
     CHECK(proved("A O, then B O", {true, false, true}).peak({1, 3, 2}) == 5);
 }
 
-TEST_CASE("a text that is no round is refused with its place") {
+TEST_CASE("an invalid round is refused; the message has the position") {
     CHECK(refused("") ==
           "a.lua:7: round \"\": expected the name of a program at character 1, found its end\n"
           "  write names of programs that follow each other, \"step*50 outer\", \"(A B*2)*10, then A\"");
@@ -106,7 +106,7 @@ TEST_CASE("a text that is no round is refused with its place") {
 }
 
 TEST_CASE("a round that cannot train is refused") {
-    CHECK_THAT(refused("O step"), Catch::Contains("it begins with O, before any step"));
+    CHECK_THAT(refused("O step"), Catch::Contains("it begins with O, which takes no batch"));
     CHECK_THAT(refused("save step"), Catch::Contains("it begins with save"));
     CHECK_THAT(refused("A*3, then O*2"), Catch::Contains("it never trains after its last \", then\""));
     CHECK_THAT(refused("A save O"), Catch::Contains("a program that takes no batch follows save or evaluate"));

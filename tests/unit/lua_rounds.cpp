@@ -185,7 +185,7 @@ TEST_CASE("what an update is given in place of gradients is whole, and comes fir
     CHECK(has(refused(outer(give + "o.optim.sgd {} (u)")), "update:count(value)"));
     CHECK(has(refused(outer("for p in u:params() do u:gradient(p, p * 1) break end " + set)),
               "gave other params a gradient, but not b.w"));
-    CHECK(has(refused(outer(set + give)), "has read gradients of the batch"));
+    CHECK(has(refused(outer(set + give)), "has already read gradients of the batch"));
     CHECK(has(refused(outer("for p in u:params() do u:gradient(p, o.constant(1)) end")), "is not f32 of the shape"));
     CHECK(has(refused(outer("u:set(o.state { name = 'n', shape = {} }, o.step()) " + set)),
               "sets a value before it reads a gradient"));

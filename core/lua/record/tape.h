@@ -84,8 +84,9 @@ struct Tape {
     std::optional<LossScale> loss_scale;
     UpdateGuard guard;
     size_t states = 0;  ///< in an optimizer: the first updates of the program that are of o.state and not guarded yet
-    bool also = false;  ///< in the function of program:also, which may not read what a batch gives
-    bool takes_batch = true;           ///< whether the function reads gradients, the count or an overflow of a batch
+    bool also = false;  ///< whether the function is one of program:also
+    bool takes_batch = true;  ///< whether the function has read a gradient, the count or the overflow of a batch;
+                              ///< always true in an optimizer
     std::map<ValueId, ValueId> given;  ///< by param: what update:gradient sets in place of its gradient
     ValueId count = none;              ///< what update:count(value) sets in place of the batch's count
 };

@@ -53,20 +53,21 @@ int update_params(lua_State* L) {
 }
 
 /// Returns the tape of a function of program:also that calls update:`what` with a value.
-std::shared_ptr<Tape> giving(lua_State* L, std::string_view what) {
+std::shared_ptr<Tape> tape_to_set(lua_State* L, std::string_view what) {
     const std::shared_ptr<Tape> tape = check<UpdateView>(L, 1).tape;
     if (!tape->also || tape->takes_batch || tape->guard.by != UpdateGuard::By::undecided)
         fail(L, fmt::format("update:{}: {}\n  {}", what,
-                            tape->also ? "the function has read gradients of the batch or the loss scale already"
+                            tape->also ? "the function has already read gradients of the batch or the loss scale"
                                        : "an optimizer's gradients are those of its step",
-                            tape->also ? "call it first" : "give others in a function of program:also"));
+                            tape->also ? "call it before p:grad(), update:count() and update:loss_scale()"
+                                       : "give others in a function of program:also"));
     return tape;
 }
 
 /// update:gradient(p, value): sets what p:grad() is in this function, f32 of the param's shape, so that an optimizer
 /// may use it in place of the gradient of a batch.
 int update_gradient(lua_State* L) {
-    const std::shared_ptr<Tape> tape = giving(L, "gradient");
+    const std::shared_ptr<Tape> tape = tape_to_set(L, "gradient");
     const ValueId p = check_own(L, 2, tape), value = check_own(L, 3, tape);
     const Program& program = *tape->program;
     if (program.grad_of(p) == none)
@@ -82,7 +83,7 @@ int update_gradient(lua_State* L) {
 /// gradients that update:gradient gives.
 int update_count(lua_State* L) {
     if (!lua_isnoneornil(L, 2)) {
-        const std::shared_ptr<Tape> own = giving(L, "count");
+        const std::shared_ptr<Tape> own = tape_to_set(L, "count");
         own->count = check_own(L, 2, own);
         if (own->program->value(own->count).type != TensorType{DType::f32, {}})
             bad_argument(L, 2, fmt::format("{} is not f32 []", describe(*own->program, own->count)));
@@ -91,8 +92,9 @@ int update_count(lua_State* L) {
     const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
     if (tape->count == none && !tape->given.empty())
         fail(L,
-             "update:count: the gradients are given (update:gradient), but not the number to divide them by\n  call "
-             "update:count(value) with it, o.constant(1) for none");
+             "update:count: update:gradient set the gradients, but update:count(value) did not set their divisor\n  "
+             "call "
+             "update:count(value) first; update:count(o.constant(1)) divides by 1");
     if (tape->count == none) read_batch(L, *tape);
     push_symbol(L, tape, tape->count != none ? tape->count : *tape->program->result("count"));
     return 1;
@@ -190,7 +192,7 @@ Program record_update(lua_State* L, const Traced& traced, Program program, int a
     tape->states = tape->program->updates.size();
     tape->also = also >= 0;
     tape->takes_batch = also < 0;
-    tape->streams = also < 0 ? 0 : int64_t{also + 1} << 20;  // others than the model's
+    tape->streams = also < 0 ? 0 : int64_t{also + 1} << 20;  // random streams that differ from those of the model
     tape->loss_scale = traced.recipe.loss_scale;
     tape->builder.set_phase(Phase::update);
     tape->builder.push_scope("optimizer");
@@ -215,7 +217,7 @@ Program record_update(lua_State* L, const Traced& traced, Program program, int a
         throw Error(origin, fmt::format("the program {} updates nothing\n  call update:set(target, value) in its "
                                         "function",
                                         quote(traced.recipe.also[also].name)));
-    if (!tape->takes_batch) {  // what the model says of a batch is of its steps
+    if (!tape->takes_batch) {  // drops the model's results and updates, which belong to steps with a batch
         updates.erase(updates.begin(), updates.begin() + static_cast<std::ptrdiff_t>(first));
         std::vector<Result>& all = tape->program->results;
         all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(results));

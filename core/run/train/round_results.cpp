@@ -21,7 +21,7 @@ TrainedNumbers trained_numbers(const Compiled& compiled) {
 
 const HostResults* RanPrograms::with(std::string_view name) const {
     if (step.program.result(name)) return &step.results;
-    for (const StepPrograms::Between* program : after)
+    for (const StepPrograms::BatchlessProgram* program : after)
         if (program->program.plan.program.result(name)) return &program->results;
     return nullptr;
 }

@@ -15,7 +15,7 @@ TrainedNumbers trained_numbers(const Compiled& compiled);
 /// The programs that ran for a step: its own, and those of the round that followed it.
 struct RanPrograms {
     const StepPrograms::Step& step;
-    const std::vector<const StepPrograms::Between*>& after;
+    const std::vector<const StepPrograms::BatchlessProgram*>& after;
 
     /// The results of the first that has a result of this name; nullptr: none has.
     const HostResults* with(std::string_view name) const;

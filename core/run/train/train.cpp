@@ -238,7 +238,7 @@ private:
         ran_.clear();
         steps_.after(
             step,
-            [&](StepPrograms::Between& program) {
+            [&](StepPrograms::BatchlessProgram& program) {
                 saving_.guard(program.executor, program.program.snapshots);
                 set_step(program.program.plan.program, program.places, run_.seed, step, program.inputs.data());
                 program.executor.run(program.inputs.data(), program.results.data());
@@ -253,9 +253,9 @@ private:
     [[noreturn]] void throw_guarded(int64_t step, const std::string& program, double squares) {
         const std::string save = saving_.finish_too();
         session_.at("gradient");
-        throw Error(fmt::format("step {}: the sum of the squares of the gradients that program {} is given is {}; its "
-                                "update is not made; checkpoints before the step are intact{}\n  lower the learning "
-                                "rate, or check what update:gradient gives",
+        throw Error(fmt::format("step {}: the gradients given to program {} are not finite (sum of squares {}); params "
+                                "and states are unchanged by it, and checkpoints before the step are intact{}\n  lower "
+                                "the learning rate, or check the values given to update:gradient",
                                 step, program, squares, save),
                     Fault::failed);
     }
@@ -421,7 +421,7 @@ private:
         m.memory_bytes = memory_bytes();
         m.checkpoint_s = saving_.take_held_s();
         add_spent(m, now.executor);
-        for (const StepPrograms::Between* program : ran_) add_spent(m, program->executor);
+        for (const StepPrograms::BatchlessProgram* program : ran_) add_spent(m, program->executor);
     }
 
     /// Adds what an executor has spent since the last step.
@@ -548,10 +548,10 @@ private:
     int told_again_ = 0;        ///< overflows in this start; the first three are printed
     RoundResults results_;
     const TrainedNumbers has_ = trained_numbers(session_.compiled());
-    std::vector<const StepPrograms::Between*> ran_;  ///< programs of the round that followed the last step
-    int64_t all_skips_ = -1;                         ///< skipped steps since the run's first; -1: unknown
-    int64_t skips_at_least_ = 0;                     ///< skipped steps in a row at the min loss scale
-    std::map<const Executor*, Spent> spent_;         ///< communication and waiting of each executor of the round
+    std::vector<const StepPrograms::BatchlessProgram*> ran_;  ///< programs of the round that followed the last step
+    int64_t all_skips_ = -1;                                  ///< skipped steps since the run's first; -1: unknown
+    int64_t skips_at_least_ = 0;                              ///< skipped steps in a row at the min loss scale
+    std::map<const Executor*, Spent> spent_;  ///< communication and waiting of each executor of the round
     const ResidentSet resident_;
     Saving saving_;
     SavedState& state_;

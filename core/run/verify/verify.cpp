@@ -54,8 +54,6 @@ bool all_f32(const Program& program) {
                         [](const Value& value) { return size_of(value.type.dtype) == 2; });
 }
 
-bool is_array(const Value& value) { return value.role == Role::param || value.role == Role::state; }
-
 /// Verifies one program, whose ranks are threads that wait between its runs.
 class Verification {
 public:
@@ -135,7 +133,7 @@ public:
     }
 
 private:
-    /// Sees an error of a rank where all ranks that are left wait.
+    /// Ends all threads once a rank has failed. Runs when all threads have reached the barrier.
     struct AtTurn {
         Verification& of;
         void operator()() noexcept { of.over_ |= of.error_ != nullptr; }
@@ -460,7 +458,7 @@ std::map<size_t, VerifyReport> verify(const std::map<size_t, VerifyCase>& progra
             fmt::format("verify: {} steps and {} draws, expected 1 or more of each", options.steps, options.draws));
     const auto injections = injections_of(programs, options.injections);
     const bool alone = programs.size() == 1;
-    std::map<std::string, std::vector<std::byte>> arrays;  // what the last program left to the next
+    std::map<std::string, std::vector<std::byte>> arrays;  // params and states after the last program
     std::map<size_t, Verification> runs;
     for (const auto& [name, program] : programs) {
         VerifyCase from = program;

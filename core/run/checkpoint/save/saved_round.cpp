@@ -32,12 +32,12 @@ SavedRound saved_round(const Json& host, const Round& round, int64_t step, const
     }
     if (text == round.text()) return {after};
     if (!ends)
-        throw Error(
-            fmt::format("cannot resume from {}: step {} is within the round {}, and the round of this run is "
-                        "{}\n  end the round with its own text, saving a step at its end (\"step*50 outer "
-                        "save\"), or start over with --fresh",
-                        place, step, quote(text), quote(round.text())));
-    return {step, fmt::format("the round {} begins after step {}; it was {}", quote(round.text()), step, quote(text))};
+        throw Error(fmt::format(
+            "cannot resume from {}: step {} is within the round {}, but this run has the round {}\n  resume "
+            "with the saved round and save at its end (\"step*50 outer save\"), then change it; or "
+            "start over with --fresh",
+            place, step, quote(text), quote(round.text())));
+    return {step, fmt::format("round changed after step {}: from {} to {}", step, quote(text), quote(round.text()))};
 }
 
 }  // namespace orrery

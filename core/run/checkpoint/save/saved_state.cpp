@@ -371,7 +371,7 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
     resumed.capacity = capacity_in(host);
     SavedRound round = saved_round(host, session_.compiled().round, resumed.step, store_.place());
     resumed.round_after = round_after_ = round.after;
-    if (!round.said.empty()) resumed.said.push_back(std::move(round.said));
+    if (!round.message.empty()) resumed.said.push_back(std::move(round.message));
     if (host.contains("bits")) resumed.bits = saved_bits(host["bits"]);
     if (resumed.bits && host.contains("products") && host["products"].is_string())  // in older checkpoints
         resumed.bits->push_back({"products", host["products"].get<std::string>()});
