@@ -78,7 +78,7 @@ MarkedProgram marked(const Recipe& recipe, const ProgramEntry& entry, const Mesh
 }
 
 /// Throws Error if `of` lacks a param or state of `program`, or has it with another type, as the programs share these.
-void require_arrays(const Program& of, const Program& program, const std::string& name, const std::string& whose) {
+void require_arrays(const Program& of, const Program& program, const std::string& name, const std::string& other_name) {
     std::unordered_map<std::string_view, const Value*> arrays;
     for (const Value& value : of.values)
         if (is_array(value)) arrays.emplace(value.name, &value);
@@ -91,7 +91,7 @@ void require_arrays(const Program& of, const Program& program, const std::string
             value.origin,
             fmt::format("params or states differ: the program {} has {} {}, {} has {}\n  create the same params "
                         "and states in every program, batch and capacity",
-                        name, value.name, text_of(value.type, value.dims), whose,
+                        name, value.name, text_of(value.type, value.dims), other_name,
                         other ? text_of(other->type, other->dims) : "none of this name"));
     }
 }
@@ -156,7 +156,8 @@ MarkedProgram made(const Recipe& recipe, const ProgramEntry& entry, const Mesh& 
     return marked(recipe, entry, mesh, std::move(recorded));
 }
 
-/// Adds the other programs of the round to the experiment, whose first step is `step`. All steps get the states of all.
+/// Records and annotates the programs of the round and adds them to the experiment. `step`: its first step, recorded.
+/// Every step gets the states of all programs.
 void make_round(Experiment& made_of, Program step, const Mesh& mesh, Recipe& recipe) {
     const std::vector<std::string>& names = recipe.round.names();
     std::vector<std::pair<ProgramEntry, Program>> others;

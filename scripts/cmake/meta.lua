@@ -267,15 +267,15 @@ function Program:weights(tensors) end
 ---@param f fun(batch: Batch): Value, Value
 ---@return Program
 function Program:metric(name, f) end
---- Adds a program over the same params and states, with another update than the step's. It takes a batch if the function
---- reads p:grad() or update:count(); otherwise it runs after a step and belongs to it. o.state in the function is the
---- state of that name of any program of the round.
+--- Adds a program over the same params and states, with its own update. It takes a batch if the function reads p:grad()
+--- or update:count(); otherwise it runs after a step and belongs to it. o.state in the function is the state of that
+--- name of any program of the round.
 ---@param name string
 ---@param f fun(update: Update)
 ---@return Program
 function Program:also(name, f) end
---- The order in which the programs run: "step*50 outer", "A*300, then B", "(A B*2)*10 outer save". `step` is the program
---- of train_with; `save` and `evaluate` come last in their step. Without it: "step".
+--- The order in which the programs run: "step*50 outer", "A*300, then B", "(A B*2)*10 outer save". `step` is the
+--- program of train_with; `save` and `evaluate` come last in their step. Without it: "step".
 ---@param text string
 ---@return Program
 function Program:round(text) end
@@ -344,7 +344,7 @@ function Update:params() end
 ---@param value? Value
 ---@return Value
 function Update:count(value) end
---- In program:also: sets the value of p:grad() in this function, so that an optimizer can use another array as gradient.
+--- In program:also: sets the value of p:grad() here, so that an optimizer can use another array as gradient.
 --- Call update:count(value) as well.
 ---@param p Value
 ---@param value Value   f32 of the param's shape

@@ -54,7 +54,7 @@ bool all_f32(const Program& program) {
                         [](const Value& value) { return size_of(value.type.dtype) == 2; });
 }
 
-/// Verifies one program, whose ranks are threads that wait between its runs.
+/// Verifies one program. Its ranks are threads that wait between its runs.
 class Verification {
 public:
     /// `options` without the injections that are of another program.
