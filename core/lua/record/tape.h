@@ -85,6 +85,7 @@ struct Tape {
     UpdateGuard guard;
     size_t states = 0;  ///< in an optimizer: the first updates of the program that are of o.state and not guarded yet
     bool also = false;  ///< in the function of program:also, which may not read what a batch gives
+    bool whole = false;  ///< the arrays are those of all islands, so that the function can read nothing of a batch
     bool takes_batch = true;           ///< whether the function reads gradients, the count or an overflow of a batch
     std::map<ValueId, ValueId> given;  ///< by param: what update:gradient sets in place of its gradient
     ValueId count = none;              ///< what update:count(value) sets in place of the batch's count
