@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <limits>
+#include <map>
 
 #include "base/text.h"
 #include "cli/dump.h"
@@ -243,7 +244,7 @@ int check_command(const ScriptCommand& command) {
     if (command.rank >= 0 && command.show != "plan")
         throw Error("--rank is only supported with --print plan, which prints the plan of this rank", Fault::usage);
     std::optional<Dump> dump;
-    std::string lowered;
+    std::map<std::string, std::string> lowered;  // by name of the program
     ScriptUse use{.scratch = ScriptUse::Scratch::noted, .prints = command.show.empty()};
     use.compile = [&](ScriptRunner& checked, Experiment experiment) {
         lowered.clear();
@@ -264,8 +265,8 @@ int check_command(const ScriptCommand& command) {
     ScriptRunner script(command, Job{}, std::move(use));
     script.look = [&](std::string_view pass, const Program& program, const Mesh* mesh) {
         if (dump) dump->look(pass, program, mesh);
-        if (command.show == "program" && pass == passes().back().name && lowered.empty())
-            lowered = program_text(program, mesh);  // the full step is compiled before smaller ones
+        if (command.show == "program" && pass == passes().back().name && !lowered.contains(program.name))
+            lowered[program.name] = program_text(program, mesh);  // the full step is compiled before smaller ones
     };
     if (!command.dump.empty()) dump.emplace(command.dump);
     load_checked(script, 0);
@@ -274,7 +275,8 @@ int check_command(const ScriptCommand& command) {
     const std::vector<RecordedResult> results = recorded_results(compiled.train().program);
     if (!command.show.empty()) {
         if (script.data && script.data->source->complete()) prove_there(script);
-        const std::string text = command.show == "plan" ? plan_text(compiled.train(), command.rank) : lowered;
+        const Plan& plan = round_program(compiled, command.program, "--program").plan;
+        const std::string text = command.show == "plan" ? plan_text(plan, command.rank) : lowered[plan.program.name];
         std::fwrite(text.data(), 1, text.size(), stdout);
         return 0;
     }

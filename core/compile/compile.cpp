@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
 #include <utility>
 
 #include "base/hash.h"
@@ -137,6 +140,31 @@ std::vector<const Plan*> Compiled::plans() const {
     std::vector<const Plan*> all;
     for (const CompiledProgram& program : programs) all.push_back(&program.plan);
     return all;
+}
+
+std::vector<const CompiledProgram*> round_programs(const Compiled& compiled) {
+    const std::vector<std::string>& names = compiled.round.names();
+    std::vector<const CompiledProgram*> all(names.size(), nullptr);
+    for (const CompiledProgram& program : compiled.programs) {
+        const ProgramEntry& entry = program.entry;
+        const bool step = entry.role == ProgramRole::train;
+        if ((!step && entry.role != ProgramRole::update) || is_smaller_step(entry, compiled.sizes.full())) continue;
+        all[std::ranges::find(names, entry.also < 0 ? "step" : entry.name) - names.begin()] = &program;
+    }
+    return all;
+}
+
+const CompiledProgram& round_program(const Compiled& compiled, std::string_view name, std::string_view flag) {
+    if (name.empty()) return compiled.programs.front();
+    const std::vector<const CompiledProgram*> programs = round_programs(compiled);
+    std::vector<std::string> names;
+    for (size_t i = 0; i < programs.size(); ++i) {
+        if (!programs[i]) continue;
+        names.push_back(compiled.round.names()[i]);
+        if (names.back() == name) return *programs[i];
+    }
+    throw Error(fmt::format("{} {}: the round {} has no such program{}", flag, name, quote(compiled.round.text()),
+                            choices("its programs", std::string(name), names)));
 }
 
 const CompiledProgram* Compiled::find(std::string_view wanted) const {
@@ -414,6 +442,39 @@ std::string full_flops_text(const Compiled& compiled) {
 
 }  // namespace
 
+/// The round with its other programs, and by axis what a rank sends on average and in the step that sends the largest
+/// number of bytes. "" for a plain round.
+std::string round_text(const Compiled& compiled) {
+    const Round& round = compiled.round;
+    if (round.plain()) return "";
+    std::string text = fmt::format("round: {}\n", round.text());
+    const std::vector<const CompiledProgram*> programs = round_programs(compiled);
+    std::map<AxisId, std::map<size_t, std::vector<double>>> sent;  // by axis, class of ranks and program
+    for (size_t name = 0; name < programs.size(); ++name) {
+        if (!programs[name]) continue;
+        const PlanSummary one = summary(programs[name]->plan, wire_bytes_of(compiled));
+        if (name > 0) text += fmt::format("program {}:\n{}", programs[name]->entry.name, one.text(compiled.mesh));
+        for (size_t c = 0; c < one.classes.size(); ++c)
+            for (const ClassSummary::Traffic& traffic : one.classes[c].traffic) {
+                std::vector<double>& of = sent[traffic.axis][c];
+                of.resize(programs.size(), 0.0);
+                of[name] += static_cast<double>(traffic.bytes_sent);
+            }
+    }
+    const std::vector<double> runs = round.runs_per_step();
+    for (const auto& [axis, classes] : sent) {
+        double mean = 0, peak = 0;
+        for (const auto& [c, of] : classes) {
+            mean = std::max(mean, std::inner_product(of.begin(), of.end(), runs.begin(), 0.0));
+            peak = std::max(peak, round.peak(of));
+        }
+        text +=
+            fmt::format("round over {}: a rank sends at most {} a step on average, {} in one step\n",
+                        compiled.mesh.axis(axis).name, bytes_text(std::llround(mean)), bytes_text(std::llround(peak)));
+    }
+    return text;
+}
+
 std::string summary(const Compiled& compiled) {
     std::string active;
     if (const CompiledProgram* train = trained(compiled))
@@ -427,14 +488,7 @@ std::string summary(const Compiled& compiled) {
                                                          : count_text(compiled.sizes.full()) + " samples",
                             compiled.flops_per_step / 1e12, full_flops_text(compiled),
                             orrery::summary(compiled.train(), wire_bytes_of(compiled)).text(compiled.mesh));
-    if (!compiled.round.plain()) text += fmt::format("round: {}\n", compiled.round.text());
-    for (const CompiledProgram& program : compiled.programs) {
-        const ProgramEntry& entry = program.entry;
-        const bool trains = entry.role == ProgramRole::train && !is_smaller_step(entry, compiled.sizes.full());
-        if (&program == &compiled.programs.front() || (!trains && entry.role != ProgramRole::update)) continue;
-        text += fmt::format("program {}:\n{}", entry.name,
-                            orrery::summary(program.plan, wire_bytes_of(compiled)).text(compiled.mesh));
-    }
+    text += round_text(compiled);
     for (const auto& [axis, tables] : compiled.collectives)
         for (const ChunkTable& table : tables)
             text +=

@@ -175,15 +175,23 @@ void make_round(Experiment& made_of, Program step, const Mesh& mesh, Recipe& rec
         others.emplace_back(std::move(entry), std::move(other));
     }
     recipe.round.prove(takes_batch);
-    const auto trains = [](const auto& made) {
-        const Program& program = made.second;
+    const auto trains = [](const Program& program) {
         return std::ranges::any_of(program.updates,
                                    [&](const Update& u) { return program.value(u.target).role == Role::param; });
     };
-    if (std::ranges::none_of(others, trains))
+    if (std::ranges::none_of(others, [&](const auto& made) { return trains(made.second); }))
         throw Error(recipe.round.origin(), fmt::format("round {}: it never trains: none of its programs updates a "
                                                        "param\n  call update:set(p, value) in one",
                                                        quote(recipe.round.text())));
+    if (recipe.loss_scale)
+        for (const auto& [entry, program] : others)
+            if (entry.role == ProgramRole::train && !trains(program))
+                throw Error(recipe.round.origin(),
+                            fmt::format("round {}: {} takes a batch and updates no param, under a loss scale: where "
+                                        "its gradients overflow it sets nothing, and the programs after it would use "
+                                        "those of an earlier step\n  update the params in {}, or use precision bf16, "
+                                        "which needs no loss scale",
+                                        quote(recipe.round.text()), quote(entry.name), quote(entry.name)));
     auto& [first_entry, first] = others.front();
     const auto whole = [&](const ProgramEntry& entry) {
         return islands.any() && entry.role == ProgramRole::update;

@@ -223,4 +223,68 @@ bool Round::ends_with(int64_t step) const {
     return step >= 0 && step % stretches_.back().steps == 0;
 }
 
+int64_t Round::steps() const {
+    int64_t all = 0;
+    for (const Part& stretch : stretches_) all += stretch.steps;
+    return all;
+}
+
+Round Round::shortened(int64_t times) const {
+    const std::function<std::string(const std::vector<Part>&)> text = [&](const std::vector<Part>& parts) {
+        std::string all;
+        for (const Part& part : parts) {
+            all += all.empty() ? "" : " ";
+            all += part.parts.empty() ? names_[part.name] : "(" + text(part.parts) + ")";
+            if (const int64_t n = std::min(times, part.times); n > 1) all += fmt::format("*{}", n);
+        }
+        return all;
+    };
+    std::string all;
+    for (const Part& stretch : stretches_) all += (all.empty() ? "" : ", then ") + text(stretch.parts);
+    Round made(all, origin_);
+    made.prove(takes_batch_);
+    return made;
+}
+
+std::vector<double> Round::runs_per_step() const {
+    std::vector<double> runs(names_.size(), 0.0);
+    const std::function<void(const Part&, double)> add = [&](const Part& part, double times) {
+        if (part.parts.empty()) runs[part.name] += times * static_cast<double>(part.times);
+        for (const Part& inner : part.parts) add(inner, times * static_cast<double>(part.times));
+    };
+    add(stretches_.back(), 1.0 / static_cast<double>(stretches_.back().steps));
+    return runs;
+}
+
+namespace {
+
+/// Costs of a sequence of runs: what comes before its first step, its dearest step that is whole, and its last step.
+struct Costs {
+    double before = 0, whole = 0, last = 0;
+    bool step = false;
+
+    Costs then(const Costs& next) const {
+        if (!next.step) return step ? Costs{before, whole, last + next.before, true} : Costs{before + next.before};
+        if (!step) return {before + next.before, next.whole, next.last, true};
+        return {before, std::max({whole, next.whole, last + next.before}), next.last, true};
+    }
+};
+
+}  // namespace
+
+double Round::peak(const std::vector<double>& costs) const {
+    const std::function<Costs(const Part&)> of = [&](const Part& part) {
+        Costs once;
+        if (part.parts.empty())
+            once = takes_batch_[part.name] ? Costs{0, 0, costs[part.name], true} : Costs{costs[part.name]};
+        for (const Part& inner : part.parts) once = once.then(of(inner));
+        if (once.step) return part.times > 1 ? once.then(once) : once;
+        return Costs{once.before * static_cast<double>(part.times)};
+    };
+    Costs all;
+    for (const Part& stretch : stretches_) all = all.then(of(stretch));
+    all = all.then(of(stretches_.back()));
+    return std::max(all.whole, all.last);
+}
+
 }  // namespace orrery

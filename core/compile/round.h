@@ -36,6 +36,14 @@ public:
     void after(int64_t step, const std::function<void(size_t)>& run) const;
     /// Whether what follows the step for good begins again after it.
     bool ends_with(int64_t step) const;
+    /// The steps of all stretches, of the last once.
+    int64_t steps() const;
+    /// This round with at most `times` in place of each larger *n, for what need not be repeated to be seen.
+    Round shortened(int64_t times) const;
+    /// By index in names(): runs for each step, on average over what follows for good.
+    std::vector<double> runs_per_step() const;
+    /// The largest sum over a step, the program that it runs and all that follows it, of what one run of each costs.
+    double peak(const std::vector<double>& costs) const;
 
 private:
     struct Part {

@@ -81,13 +81,29 @@ head -3 both.txt | cmp -s - first.txt || { paste both.txt first.txt; fail "A*3";
 # A program between steps runs at its place, sees the step's number, and goes on there after a resume.
 ran halved --set "script.round=step*2 H"
 grep '"loss"' halved/metrics.jsonl | number calls | tr '\n' ' ' > calls.txt
-[ "$(cat calls.txt)" = "null 1 null 2 null 3 " ] || { cat calls.txt halved/metrics.jsonl; fail "calls of H"; }
-[ "$(grep '"loss"' halved/metrics.jsonl | number seen | tr '\n' ' ')" = "null 2 null 4 null 6 " ] || fail "H's step"
+[ "$(cat calls.txt)" = "null 1.0 null 2.0 null 3.0 " ] || { cat calls.txt halved/metrics.jsonl; fail "calls of H"; }
+[ "$(grep '"loss"' halved/metrics.jsonl | number seen | tr '\n' ' ')" = "null 2.0 null 4.0 null 6.0 " ] || fail "H's step"
 ran part --set "script.round=step*2 H" --set train.steps=3
 refused "within the round|step*2 H" $orrery run round.lua "${settings[@]}" --set run.folder=part \
-    --set "script.round=step"
+    --set "script.round=step*3 H"
 ran part --set "script.round=step*2 H"
 same halved part "resumed within a round"
+
+# Verify walks each program of a round, a repetition as two; check prints what a rank sends.
+verified() {  # a round, the number of its programs, settings
+    local arguments=()
+    for setting in "${@:3}"; do arguments+=(--set "$setting"); done
+    $orrery verify round.lua "${settings[@]}" --set "script.round=$1" "${arguments[@]}" > verified.txt ||
+        { cat verified.txt; fail "verify of $1 with ${*:3}"; }
+    [ "$(grep -c ^PASS verified.txt)" -eq "$2" ] || { cat verified.txt; fail "each program of $1 is verified"; }
+}
+verified "G U" 2 mesh.dp=2 script.zero=2
+verified "G U" 2 mesh.pp=2 mesh.tp=2 train.microbatches=2
+verified "step*50 H" 2 mesh.dp=2
+verified "A*3, then B H" 3 mesh.tp=2
+$orrery check round.lua "${settings[@]}" --set "script.round=G U" --set mesh.dp=2 > checked.txt
+grep -q "^round over dp: a rank sends at most .* a step on average, .* in one step" checked.txt ||
+    { cat checked.txt; fail "check prints the mean and the peak of a round"; }
 
 # Actions of the host.
 ran acted --set "script.round=(step*2 evaluate save)" --set checkpoint.every_steps=0 --set train.evaluate_every=0

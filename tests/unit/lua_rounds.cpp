@@ -47,9 +47,9 @@ std::unique_ptr<Experiment> traced(const std::string& calls, const std::string& 
     return std::move(host.experiment);
 }
 
-std::string refused(const std::string& calls) {
+std::string refused(const std::string& calls, const std::string& toml = sizes) {
     try {
-        traced(calls);
+        traced(calls, toml);
     } catch (const Error& error) {
         return error.what();
     }
@@ -128,7 +128,7 @@ TEST_CASE("an array of a program without a forward pass is on the pipeline stage
 TEST_CASE("a round of steps only, and one with a ramp, has every size of each") {
     const std::string two =
         "p:also('A', function(u) " + set + " end)\np:also('B', function(u) " + set + " end)\np:round 'A*3, then B'\n";
-    const auto made = traced(two, sizes + "ramp_start = 4\nramp_increment = 4\nramp_samples = 40\n");
+    const auto made = traced(two, "[train]\nramp_start = 4\nramp_increment = 4\nramp_samples = 40\n" + sizes.substr(8));
     std::vector<std::string> found;
     for (const MarkedProgram& program : made->programs)
         if (program.entry.role == ProgramRole::train) found.push_back(program.entry.name);
@@ -156,6 +156,9 @@ TEST_CASE("a round that cannot run is refused with the line of the script") {
               "none of its programs updates a param"));
     CHECK(has(refused("p:also('step', function(u) end)\n"), "duplicate program \"step\""));
     CHECK(has(refused("p:also('a b', function(u) end)\n"), "invalid name \"a b\""));
+    const std::string scaled = refused(apart, "[train]\nprecision = \"f16\"\n" + sizes.substr(8));
+    CHECK(has(scaled, "\"G\" takes a batch and updates no param, under a loss scale"));
+    CHECK(refused(apart, "[train]\nprecision = \"bf16\"\n" + sizes.substr(8)) == "nothing is refused");
     CHECK(has(refused(halve + halve), "duplicate program \"O\""));
     CHECK(has(refused("p:round 'step*'\n"), "a.lua:9: round \"step*\": expected a number"));
 }

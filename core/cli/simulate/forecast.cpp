@@ -240,6 +240,14 @@ Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const Simu
     made.cut_of = played.all;
     options.mapped = played.chunks;
     made.run = simulate(played.plan, made.compiled.contracts, prices, options);
+    made.round = add_round(made.run, made.compiled, [&](const Plan& other) {
+        ClusterPrices own(cluster, other.mesh, mapping, constants, software, tf32,
+                          measured ? &measured->table : nullptr);
+        SimulateOptions plain;
+        plain.slow = options.slow;
+        plain.jitter = options.jitter;
+        return simulate(with_software(other, software, 0).plan, made.compiled.contracts, own, plain);
+    });
     std::vector<int64_t> memory;  // by class, of other software
     const auto context = static_cast<int64_t>(constants.of("memory.context_gib") * (1 << 30));
     for (const RankClass& c : made.compiled.train().classes)

@@ -11,6 +11,7 @@
 #include "plan/cost_table.h"
 #include "run/script_interface.h"
 #include "sim/predict.h"
+#include "sim/round_times.h"
 #include "sim/software/expert_loads.h"
 
 namespace orrery {
@@ -19,7 +20,8 @@ class ScriptRunner;
 
 struct Forecast {
     Compiled compiled;
-    Simulated run;  ///< of priced_step
+    Simulated run;  ///< of priced_step; its times are those of a mean step of the round
+    RoundTimes round;
     Prediction prediction;
     std::string mapping;                   ///< how ranks are placed on the cluster
     int64_t cut = 0, cut_of = 0;           ///< number of tp collectives that --tp-chunks splits, and number of all

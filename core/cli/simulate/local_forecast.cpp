@@ -154,7 +154,12 @@ LocalForecast local_forecast(const Compiled& compiled, const Settings& settings,
     options.jitter = how.jitter;
     options.each_rank = true;
     options.every_launch = true;
-    made.run = simulate(plan, contracts_of_run(compiled, settings, host.processors), prices, options);
+    const Network contracts = contracts_of_run(compiled, settings, host.processors);
+    made.run = simulate(plan, contracts, prices, options);
+    made.round = add_round(made.run, compiled, [&](const Plan& other) {
+        LocalPrices own(plain, other, host, made.transports);
+        return simulate(other, contracts, own, options);
+    });
     made.rest_s = total_of(plain, "rest");
     made.sources = prices.sources();
     return made;

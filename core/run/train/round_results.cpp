@@ -5,19 +5,11 @@
 
 namespace orrery {
 
-std::vector<const Program*> programs_of_round(const Compiled& compiled) {
-    std::vector<const Program*> all;
-    for (const CompiledProgram& program : compiled.programs)
-        if ((program.entry.role == ProgramRole::train && !is_smaller_step(program.entry, compiled.sizes.full())) ||
-            program.entry.role == ProgramRole::update)
-            all.push_back(&program.plan.program);
-    return all;
-}
-
 TrainedNumbers trained_numbers(const Compiled& compiled) {
     const Program& program = compiled.train().program;
-    const auto any = [all = programs_of_round(compiled)](const char* result) {
-        return std::ranges::any_of(all, [&](const Program* one) { return one->result(result).has_value(); });
+    const auto any = [all = round_programs(compiled)](const char* result) {
+        return std::ranges::any_of(
+            all, [&](const CompiledProgram* one) { return one && one->plan.program.result(result).has_value(); });
     };
     return {.tokens = compiled.tokens_per_step > 0,
             .nats = compiled.tokens_per_step > 0 && compiled.nats,
@@ -41,7 +33,9 @@ double RanPrograms::scalar(std::string_view name) const {
 
 RoundResults::RoundResults(const Compiled& compiled) {
     size_t largest = 0;
-    for (const Program* program : programs_of_round(compiled))
+    for (const CompiledProgram* of_round : round_programs(compiled)) {
+        if (!of_round) continue;
+        const Program* const program = &of_round->plan.program;
         for (RecordedResult& result : recorded_results(*program)) {
             if (std::ranges::find(recorded_, result.name, &RecordedResult::name) != recorded_.end()) continue;
             if (result.why_not.empty()) {
@@ -52,6 +46,7 @@ RoundResults::RoundResults(const Compiled& compiled) {
             }
             recorded_.push_back(std::move(result));
         }
+    }
     elements_.resize(largest);
 }
 

@@ -9,8 +9,6 @@
 
 namespace orrery {
 
-/// The programs of the round, without smaller sizes of its steps.
-std::vector<const Program*> programs_of_round(const Compiled& compiled);
 /// The optional numbers that the programs of the round give together.
 TrainedNumbers trained_numbers(const Compiled& compiled);
 

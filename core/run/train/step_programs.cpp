@@ -25,16 +25,17 @@ StepPrograms::StepPrograms(Session& session, const Dataset& data, int64_t last_s
             const auto& names = round_.names();
             name = std::ranges::find(names, entry.also < 0 ? "step" : entry.name) - names.begin();
         }
-        InputFeed feed(program.plan, session.job().rank, data, compiled.ids);
         if (!trains) {
             Executor& executor = session.executor(program.plan);
-            const int64_t bytes = std::max<int64_t>(1, feed.bytes());
+            HostPlaces places = host_inputs(program.plan.program, program.plan.class_of(session.job().rank));
+            const int64_t bytes = std::max<int64_t>(1, places.bytes);
             between_.emplace_back(new Between{
-                program, executor, std::move(feed), {session.device(), bytes}, {session.device(), executor}});
+                program, executor, std::move(places), {session.device(), bytes}, {session.device(), executor}});
             between_of_[name] = between_.back().get();
         } else if (entry.batch <= sizes_.batch(last_step)) {
             require_same_results(*full, program.plan.program);
             const double capacity = entry.capacity > 0 ? entry.capacity : largest_;
+            InputFeed feed(program.plan, session.job().rank, data, compiled.ids);
             running_[name].sized.emplace(std::pair(entry.batch, capacity), Sized{program, std::move(feed)});
         }
     }

@@ -32,7 +32,7 @@ public:
     struct Between {
         const CompiledProgram& program;
         Executor& executor;
-        InputFeed feed;
+        HostPlaces places;  ///< of its inputs
         HostMemory inputs;
         HostResults results;
     };

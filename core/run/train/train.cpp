@@ -240,8 +240,9 @@ private:
             step,
             [&](StepPrograms::Between& program) {
                 saving_.guard(program.executor, program.program.snapshots);
-                program.feed.set_step(run_.seed, step, program.inputs.data());
-                program.feed.set_status(vote.mine(saving_.status(), saving_.time_left()), program.inputs.data());
+                set_step(program.program.plan.program, program.places, run_.seed, step, program.inputs.data());
+                set_status(program.program.plan.program, program.places,
+                           vote.mine(saving_.status(), saving_.time_left()), program.inputs.data());
                 program.executor.run(program.inputs.data(), program.results.data());
                 if (std::ranges::find(ran_, &program) == ran_.end()) ran_.push_back(&program);
                 if (const double norm = program.results.scalar(guard_name); !std::isfinite(norm))
