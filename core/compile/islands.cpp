@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
-#include <unordered_map>
 #include <utility>
 
 #include "base/text.h"
@@ -60,6 +60,19 @@ bool has_dim(const Value& array, const Islands& islands) {
     return !array.dims.empty() && array.dims[0] == islands.axis && array.type.shape[0] == islands.count;
 }
 
+using Arrays = std::map<std::string, ValueId>;  ///< by name
+
+/// Gives whole arrays the layouts of the arrays of `step`, and splits their first dim over the islands.
+void store_like(Program& program, const Arrays& arrays, const Program& step, const Islands& islands) {
+    for (const auto& [name, id] : arrays) program.store(id, islands.axis, Placement::split(0), islands.origin);
+    for (const Mark& mark : step.marks()) {
+        const Value& value = step.value(mark.value);
+        const auto found = is_array(value) ? arrays.find(value.name) : arrays.end();
+        if (found == arrays.end() || mark.what != Mark::What::store || mark.axis == islands.axis) continue;
+        program.store(found->second, mark.axis, one_further(mark.placement), mark.origin, mark.optional);
+    }
+}
+
 }  // namespace
 
 Islands islands_of(const Recipe& recipe, const Program& step, const Mesh& mesh) {
@@ -106,7 +119,6 @@ void check_islands(const Program& marked) {
 
 Program whole_arrays(const Program& step, const Islands& islands) {
     Program whole;
-    whole.name = step.name + ".whole";
     for (const ValueId id : step.params()) {
         Value& param = whole.values.emplace_back(step.value(id));
         add_dim(param, islands);
@@ -142,68 +154,56 @@ Program slices_of(const Program& whole, const Islands& islands) {
 
 Program mark_whole(const Program& whole, const Program& step, const Mesh& mesh, const Islands& islands) {
     Program marked = prune(whole);
-    std::unordered_map<std::string_view, ValueId> arrays;
-    for (ValueId id = 0; id < std::ssize(marked.values); ++id) {
-        if (!is_array(marked.value(id))) continue;
-        arrays.emplace(marked.value(id).name, id);
-        marked.store(id, islands.axis, Placement::split(0), islands.origin);
-    }
-    const auto array_of = [&](ValueId of_step) {
-        const Value& value = step.value(of_step);
-        const auto found = is_array(value) ? arrays.find(value.name) : arrays.end();
-        return found == arrays.end() ? none : found->second;
-    };
-    for (const Mark& mark : step.marks()) {
-        const ValueId id = array_of(mark.value);
-        if (id == none || mark.what != Mark::What::store || mark.axis == islands.axis) continue;
-        marked.store(id, mark.axis, one_further(mark.placement), mark.origin, mark.optional);
-    }
+    Arrays arrays;
+    for (ValueId id = 0; id < std::ssize(marked.values); ++id)
+        if (is_array(marked.value(id))) arrays.emplace(marked.value(id).name, id);
+    store_like(marked, arrays, step, islands);
     if (stage_count(step, mesh) > 1) {
         Program staged = step;
         assign_stages(staged, mesh);
         const std::vector<int> stages = home_stages(staged);
         for (ValueId id = 0; id < std::ssize(stages); ++id)
-            if (const ValueId array = array_of(id); array != none) marked.value(array).stage = stages[id];
+            if (const auto array = arrays.find(step.value(id).name); array != arrays.end() && is_array(step.value(id)))
+                marked.value(array->second).stage = stages[id];
     }
     if (!step.pipeline().axis.empty()) marked.pipeline(step.pipeline());
     for (const EdgeMark& edge : step.edges()) marked.edge(edge.axis, edge.phase, edge.option, edge.value, {});
     return marked;
 }
 
-void read_mean(Program& marked, const Islands& islands, bool splits_batch) {
+void read_mean(Program& marked, const Program& step, const Islands& islands, bool splits_batch) {
     for (const ValueId id : marked.inputs())
         if (const auto batch = marked.dim(id, "batch"); batch && splits_batch)
             marked.store(id, islands.axis, Placement::split(*batch), islands.origin);
-    std::vector<std::string> scopes(marked.values.size());  // of the first reader: its stage makes the mean
+    std::vector<std::string> scopes(marked.values.size());  // of the first reader, on whose stage the mean is made
     for (size_t i = marked.ops.size(); i-- > 0;)
         for (const ValueId input : marked.ops[i].inputs) scopes[input] = marked.ops[i].scope;
-    const std::vector<Mark> marks = marked.marks();
     const std::vector<Op> readers = std::exchange(marked.ops, {});
     Builder builder(marked);
-    std::vector<ValueId> whole(scopes.size(), none);
+    Arrays arrays;
     for (ValueId id = 0; id < std::ssize(scopes); ++id) {
         if (!is_array(marked.value(id))) continue;
-        whole[id] = static_cast<ValueId>(marked.values.size());
-        Value array = marked.value(id);
+        const auto outer = step.find(marked.value(id).name + std::string(outer_ending));
+        const bool has_outer =
+            outer && is_array(step.value(*outer)) && step.value(*outer).type == marked.value(id).type;
+        Value array = has_outer ? step.value(*outer) : marked.value(id);
+        array.of = none;
         add_dim(array, islands);
-        if (array.of != none) array.of = whole[array.of];
+        const auto whole = static_cast<ValueId>(marked.values.size());
+        arrays.emplace(array.name, whole);
         marked.values.push_back(std::move(array));
         builder.set_scope(scopes[id]);
-        const ValueId sum = builder.one("sum", {whole[id]}, {{"dims", std::vector<int64_t>{0}}}, islands.origin);
+        const ValueId sum = builder.one("sum", {whole}, {{"dims", std::vector<int64_t>{0}}}, islands.origin);
         builder.one("scale", {sum}, {{"by", 1.0 / static_cast<double>(islands.count)}}, islands.origin);
-        marked.values.pop_back();
+        marked.values.pop_back();  // the mean takes the place of the array
         marked.ops.back().outputs = {id};
         Value& mean = marked.value(id);
         mean.name.clear();
         mean.role = Role::temporary;
         mean.of = none;
         marked.store(id, islands.axis, Placement::replicated(), islands.origin);
-        marked.store(whole[id], islands.axis, Placement::split(0), islands.origin);
     }
-    for (const Mark& mark : marks) {
-        if (mark.what != Mark::What::store || whole[mark.value] == none) continue;
-        marked.store(whole[mark.value], mark.axis, one_further(mark.placement), mark.origin, mark.optional);
-    }
+    store_like(marked, arrays, step, islands);
     std::vector<OpId> moved(readers.size());
     std::iota(moved.begin(), moved.end(), static_cast<OpId>(marked.ops.size()));
     marked.ops.insert(marked.ops.end(), readers.begin(), readers.end());

@@ -42,11 +42,14 @@ Program slices_of(const Program& whole, const Islands& islands);
 /// islands.
 Program mark_whole(const Program& whole, const Program& step, const Mesh& mesh, const Islands& islands);
 
-/// Makes a program that evaluates or samples read the mean over islands of each param and state. Splits its batch over
-/// the islands, too, if `splits_batch`.
+/// The name of a param's state that holds its outer value, which evaluation and sampling read: "w.outer".
+inline constexpr std::string_view outer_ending = ".outer";
+
+/// Makes an annotated program that evaluates or samples read the mean over islands of each param and state, of the
+/// outer param where `step` has one. Splits its batch over the islands, too, if `splits_batch`.
 ///
 ///     %3 = mul %0 w                       ->   %1 = sum w dims=[0]   %2 = mul %1 1/count   %3 = mul %0 %2
-void read_mean(Program& marked, const Islands& islands, bool splits_batch);
+void read_mean(Program& marked, const Program& step, const Islands& islands, bool splits_batch);
 
 /// Makes params and states of a proved plan for one island slices of whole arrays, and its data inputs parts of a batch
 /// of all islands. The streams of the plan stay as they are.

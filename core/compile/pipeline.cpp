@@ -92,11 +92,6 @@ bool has_order(const Program& p, const PassInput&) { return !p.axes_with("order"
 
 bool has_islands(const Program& p, const PassInput&) { return !p.axes_with(islands_option).empty(); }
 
-void read_mean(Program& p, const PassInput& in) {
-    const bool whole = in.entry.role == ProgramRole::logits || in.entry.whole;
-    orrery::read_mean(p, in.recipe->islands, !whole);
-}
-
 bool recomputes(const Program& p, const PassInput&) {
     const auto& marks = p.scope_marks();
     return std::any_of(marks.begin(), marks.end(), [](const ScopeMark& mark) { return mark.recompute; });
@@ -140,8 +135,6 @@ const Pass list[] = {
     {PassPart::record, train, "add_update", add_update},
     {PassPart::mark, all, "annotate", annotate},
     {PassPart::mark, all, "check_islands", [](Program& p, In) { check_islands(p); }, nullptr, has_islands},
-    {PassPart::mark, evaluate | logits, "read_mean", read_mean, nullptr,
-     [](const Program&, In in) { return in.recipe->islands.any(); }},
     {PassPart::mark, update, "keep_update", [](Program& p, In in) { p = keep_update(p, *in.mesh); }},
     {PassPart::mark, all, "check_token_order", [](Program& p, In in) { check_token_order(p, *in.mesh); }, nullptr,
      has_order},

@@ -153,7 +153,13 @@ MarkedProgram made(const Recipe& recipe, const ProgramEntry& entry, const Mesh& 
         if (!recipe.round.plain()) add_states(recorded, train);
         require_arrays(recorded, train, "train", "the step of " + entry.name);
     }
-    return marked(recipe, entry, mesh, std::move(recorded));
+    const bool reads = entry.role != ProgramRole::train && recipe.islands.any() && !recorded.ops.empty();
+    MarkedProgram made = marked(recipe, entry, mesh, std::move(recorded));
+    if (reads) {
+        const bool splits_batch = entry.role != ProgramRole::logits && !entry.whole;
+        read_mean(made.program, train, recipe.islands, splits_batch);
+    }
+    return made;
 }
 
 /// Adds the other programs of the round to the experiment, whose first step is `step`. All steps get the states of all.
@@ -169,6 +175,7 @@ void make_round(Experiment& made_of, Program step, const Mesh& mesh, Recipe& rec
         Program other;
         if (!others.empty() && islands.any() && entry.also >= 0)  // nothing: the function reads a batch
             other = recipe.also[entry.also].update(whole_arrays(others.front().second, islands));
+        other.name = recipe.name + "." + names[i];
         if (other.values.empty()) other = i == 0 ? std::move(step) : recorded(recipe, entry);
         takes_batch[i] = other.result("loss_sum").has_value();
         if (!takes_batch[i]) entry.role = ProgramRole::update;
@@ -193,9 +200,7 @@ void make_round(Experiment& made_of, Program step, const Mesh& mesh, Recipe& rec
                                         "which needs no loss scale",
                                         quote(recipe.round.text()), quote(entry.name), quote(entry.name)));
     auto& [first_entry, first] = others.front();
-    const auto whole = [&](const ProgramEntry& entry) {
-        return islands.any() && entry.role == ProgramRole::update;
-    };
+    const auto whole = [&](const ProgramEntry& entry) { return islands.any() && entry.role == ProgramRole::update; };
     for (size_t i = 1; i < others.size(); ++i) {
         const auto& [entry, other] = others[i];
         whole(entry) ? add_states(first, slices_of(other, islands)) : add_states(first, other);
@@ -213,10 +218,11 @@ void make_round(Experiment& made_of, Program step, const Mesh& mesh, Recipe& rec
     const std::vector<std::string> axes = made_of.train().axes_with(islands_option);
     const auto meets = [](const auto& other) { return other.first.role == ProgramRole::update; };
     if (!axes.empty() && std::ranges::none_of(others, meets))
-        throw Error(recipe.round.plain() ? recipe.trace_origin : recipe.round.origin(),
-                    fmt::format("the islands over {} never meet: each program of the round {} takes a batch\n  name one "
-                                "in program:round that takes none and combines their arrays, such as a mean",
-                                axes.front(), quote(recipe.round.text())));
+        throw Error(
+            recipe.round.plain() ? recipe.trace_origin : recipe.round.origin(),
+            fmt::format("the islands over {} never meet: each program of the round {} takes a batch\n  name one "
+                        "in program:round that takes none and combines their arrays, such as a mean",
+                        axes.front(), quote(recipe.round.text())));
 }
 
 /// Records and annotates a program.
