@@ -14,11 +14,15 @@ function islands.count(update)
   update:set(loss, loss + update:loss())
 end
 
---- x of one number for each island, as a factor of p: with as many dims.
-local function along(x, p)
-  local shape = { p.dims[1] }
-  for d = 2, #p.shape do shape[d] = 1 end
-  return x:reshape(shape)
+--- Returns along(p) -> x, of one number for each island, with as many dims as p.
+local function factor(x)
+  local made = {}
+  return function(p)
+    local shape = { p.dims[1] }
+    for d = 2, #p.shape do shape[d] = 1 end
+    made[#shape] = made[#shape] or x:reshape(shape)
+    return made[#shape]
+  end
 end
 
 --- islands.meet(update): for an outer program. Returns mean(x) -> x with the mean in each island's place, weighted by what
@@ -36,9 +40,10 @@ function islands.meet(update)
   update:result("round_spread", highest(1) + highest(-1))
   update:set(count, count * 0)
   update:set(loss, loss * 0)
+  local weight, none, zero = factor(count), factor(idle), factor(count * 0)
   return function(x)
-    local sum = along(idle, x):select(native.constant(0), x * along(count, x)):sum(x.dims[1])
-    return sum / total + along(count * 0, x)
+    local sum = none(x):select(native.constant(0), x * weight(x)):sum(x.dims[1])
+    return sum / total + zero(x)
   end
 end
 

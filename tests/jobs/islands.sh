@@ -4,7 +4,7 @@
 source "$(dirname "$0")/lib.sh"
 cat > islands.lua << 'LUA'
 local o, nn = require "orrery", require "orrery.nn"
-local opt = o.options { every = { 0, "" }, adamw = { false, "" }, zero = { 0, "" } }
+local opt = o.options { every = { 0, "" }, method = { "local_sgd", "" }, adamw = { false, "" }, zero = { 0, "" } }
 local data = o.data.text {}
 local program = o.trace("islands", data.signature, function(batch)
   local x = nn.embedding(batch.tokens, "tokens", { "vocab", data.vocab }, { "embed", 32 })
@@ -18,7 +18,7 @@ local strategies = {
   o.strategy.pipeline { axis = "pp" }, o.strategy.tensor { axis = "tp" }, o.strategy.data { axis = "dp", zero = opt.zero },
 }
 if opt.every > 0 then
-  o.methods.local_sgd(program, { optimizer = optimizer, every = opt.every })
+  o.methods[opt.method](program, { optimizer = optimizer, every = opt.every })
   table.insert(strategies, 1, o.strategy.islands { axis = "site" })
 else
   program:train_with(optimizer)

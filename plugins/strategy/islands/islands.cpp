@@ -11,24 +11,16 @@ namespace {
 
 class IslandsStrategy : public Strategy {
 public:
-    IslandsStrategy(Config& options, Origin origin)
-        : axis_(options.text("axis", "site")),
-          bucket_mib_(options.integer("bucket_mib", 25)),
-          origin_(std::move(origin)) {
+    IslandsStrategy(Config& options, Origin origin) : axis_(options.text("axis", "site")), origin_(std::move(origin)) {
         if (origin_.who.empty()) origin_.who = "islands";
-        if (bucket_mib_ < 0)
-            throw Error(options.where("bucket_mib"), "strategy islands: bucket_mib is " + std::to_string(bucket_mib_) +
-                                                         "; give a size in MiB, or 0 for one message per array");
     }
 
     void annotate(Program& program, const Mesh&) override {
         program.edge(axis_, std::nullopt, "islands", true, origin_);
-        program.edge(axis_, std::nullopt, "bucket", bucket_mib_ * 1024 * 1024, origin_);
     }
 
 private:
     std::string axis_;
-    int64_t bucket_mib_;
     Origin origin_;
 };
 
