@@ -112,6 +112,11 @@ int verify_command(const ScriptCommand& command) {
     const Origin asked = script.config().table("run").where("transport");
     script.loader.load("transport", threads, script.registry, asked);  // needed even for a mesh of one rank
     script.run();
+    if (const Islands& islands = script.compiled().islands; islands.any())
+        throw Error(islands.origin,
+                    fmt::format("verify does not support islands yet: it compares one island's step with one device\n"
+                                "  verify the script without the strategy islands, and with mesh.{} = 1",
+                                islands.axis));
     const Round round = script.compiled().round.shortened(2);  // each repetition is verified twice
     std::map<size_t, Plan> plans;
     const std::vector<const CompiledProgram*> programs = round_programs(script.compiled());

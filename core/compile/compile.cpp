@@ -242,10 +242,13 @@ CompiledProgram compile_program(const Experiment& experiment, const MarkedProgra
                                 const CompileOptions& given) {
     CompileOptions options = given;
     options.redistribution = experiment.recipe->redistribution;
-    options.status_word = made.entry.role == ProgramRole::train;
+    const Islands& islands = experiment.recipe->islands;  // which vote where they meet
+    options.status_word = made.entry.role == (islands.any() ? ProgramRole::update : ProgramRole::train);
     if (experiment.schedule) options.schedule = &*experiment.schedule;
     try {
-        return compile_one(made.entry, made.program, made.mesh, places, options);
+        CompiledProgram program = compile_one(made.entry, made.program, made.mesh, places, options);
+        if (islands.any() && made.entry.role == ProgramRole::train) give_slices(program.plan, islands);
+        return program;
     } catch (const Error& error) {
         if (!is_smaller_step(made.entry, experiment.recipe->batch)) throw;
         std::string text = error.what();
@@ -269,15 +272,18 @@ Compiled of_experiment(const Experiment& experiment, const CompileOptions& optio
     compiled.carriers = carriers_of(options);
     compiled.mesh = experiment.mesh;
     compiled.recipe = experiment.recipe->digest();
+    const int64_t islands = experiment.recipe->islands.count;
     compiled.parameters = parameters_of(experiment.train());
-    compiled.tokens_per_step = tokens_of(experiment.train());
+    compiled.tokens_per_step = tokens_of(experiment.train()) * islands;
     compiled.nats = predicts_ids(experiment.train());
-    compiled.flops_per_step = model_flops(experiment.train());
-    compiled.full_flops_per_step = model_flops(experiment.train(), MaskedPairs::counted);
+    compiled.flops_per_step = model_flops(experiment.train()) * static_cast<double>(islands);
+    compiled.full_flops_per_step =
+        model_flops(experiment.train(), MaskedPairs::counted) * static_cast<double>(islands);
     compiled.ramp = experiment.recipe->ramp;
     compiled.round = experiment.recipe->round;
     compiled.loss_scale = experiment.recipe->loss_scale;
-    compiled.sizes = BatchSizes(sequences_of(experiment.train()), compiled.ramp);
+    compiled.islands = experiment.recipe->islands;
+    compiled.sizes = BatchSizes(sequences_of(experiment.train()) * islands, compiled.ramp);
     compiled.capacities = experiment.recipe->capacities;
     compiled.snapshot = options.snapshot;
     return compiled;
@@ -494,7 +500,7 @@ std::string round_text(const Compiled& compiled) {
 std::string summary(const Compiled& compiled) {
     std::string active;
     if (const CompiledProgram* train = trained(compiled))
-        if (const int64_t count = active_parameters(train->plan.program); count != compiled.parameters)
+        if (const int64_t count = active_parameters(train->plan.program) / compiled.islands.count; count != compiled.parameters)
             active = fmt::format(", {} active for a token", count_text(count));
     std::string text = fmt::format("{}: {} parameters{}, mesh {}\n", compiled.name, count_text(compiled.parameters),
                                    active, compiled.mesh.text().empty() ? "of one rank" : compiled.mesh.text());

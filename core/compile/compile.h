@@ -25,6 +25,7 @@ struct Compiled {
     std::vector<CompiledProgram> programs;  ///< in the order of Experiment::programs; the first has params and states
     BatchRamp ramp;
     Round round;
+    Islands islands;
     std::optional<LossScale> loss_scale;
     BatchSizes sizes;                ///< batch of every step, in sequences
     std::vector<double> capacities;  ///< capacities of the train step, ascending; empty: it has none

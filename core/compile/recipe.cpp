@@ -153,12 +153,19 @@ MarkedProgram made(const Recipe& recipe, const ProgramEntry& entry, const Mesh& 
         if (!recipe.round.plain()) add_states(recorded, train);
         require_arrays(recorded, train, "train", "the step of " + entry.name);
     }
-    return marked(recipe, entry, mesh, std::move(recorded));
+    const bool reads = entry.role != ProgramRole::train && recipe.islands.any() && !recorded.ops.empty();
+    MarkedProgram made = marked(recipe, entry, mesh, std::move(recorded));
+    if (reads) {
+        const bool splits_batch = entry.role != ProgramRole::logits && !entry.whole;
+        read_mean(made.program, train, recipe.islands, splits_batch);
+    }
+    return made;
 }
 
 /// Records and annotates the programs of the round and adds them to the experiment. `step`: its first step, recorded.
 /// Every step gets the states of all programs.
 void make_round(Experiment& made_of, Program step, const Mesh& mesh, Recipe& recipe) {
+    const Islands& islands = recipe.islands;
     const std::vector<std::string>& names = recipe.round.names();
     std::vector<std::pair<ProgramEntry, Program>> others;
     std::vector<bool> takes_batch(names.size(), false);
@@ -166,7 +173,11 @@ void make_round(Experiment& made_of, Program step, const Mesh& mesh, Recipe& rec
     for (size_t i = 0; i < names.size(); ++i) {
         if (recipe.round.is_action(i)) continue;
         ProgramEntry entry = round_entry(recipe, names[i]);
-        Program other = i == 0 ? std::move(step) : recorded(recipe, entry);
+        Program other;
+        if (!others.empty() && islands.any() && entry.also >= 0)  // nothing: the function reads a batch
+            other = recipe.also[entry.also].update(whole_arrays(others.front().second, islands));
+        other.name = recipe.name + "." + names[i];
+        if (other.values.empty()) other = i == 0 ? std::move(step) : recorded(recipe, entry);
         takes_batch[i] = other.result("loss_sum").has_value();
         if (!takes_batch[i]) entry.role = ProgramRole::update;
         others.emplace_back(std::move(entry), std::move(other));
@@ -190,10 +201,29 @@ void make_round(Experiment& made_of, Program step, const Mesh& mesh, Recipe& rec
                                         "which needs no loss scale",
                                         quote(recipe.round.text()), quote(entry.name), quote(entry.name)));
     auto& [first_entry, first] = others.front();
-    for (size_t i = 1; i < others.size(); ++i) add_states(first, others[i].second);
+    const auto whole = [&](const ProgramEntry& entry) { return islands.any() && entry.role == ProgramRole::update; };
+    for (size_t i = 1; i < others.size(); ++i) {
+        const auto& [entry, other] = others[i];
+        whole(entry) ? add_states(first, slices_of(other, islands)) : add_states(first, other);
+    }
     made_of.programs.push_back(marked(recipe, first_entry, mesh, std::move(first)));
-    for (size_t i = 1; i < others.size(); ++i)
-        made_of.programs.push_back(made(recipe, others[i].first, mesh, made_of.train(), std::move(others[i].second)));
+    for (size_t i = 1; i < others.size(); ++i) {
+        auto& [entry, other] = others[i];
+        if (whole(entry)) {
+            require_arrays(made_of.train(), slices_of(other, islands), entry.name, "the train step");
+            made_of.programs.push_back({entry, mark_whole(other, made_of.train(), mesh, islands), mesh});
+        } else {
+            made_of.programs.push_back(made(recipe, entry, mesh, made_of.train(), std::move(other)));
+        }
+    }
+    const std::vector<std::string> axes = made_of.train().axes_with(islands_option);
+    const auto meets = [](const auto& other) { return other.first.role == ProgramRole::update; };
+    if (!axes.empty() && std::ranges::none_of(others, meets))
+        throw Error(
+            recipe.round.plain() ? recipe.trace_origin : recipe.round.origin(),
+            fmt::format("the islands over {} never meet: each program of the round {} takes a batch\n  name one "
+                        "in program:round that takes none and combines their arrays, such as a mean",
+                        axes.front(), quote(recipe.round.text())));
 }
 
 /// Records and annotates a program.
@@ -253,6 +283,8 @@ Experiment make_experiment(Recipe given, Program step, const Mesh& mesh, bool st
     const Recipe& recipe = *recipe_of;
     const std::vector<int64_t> smaller = smaller_batches(recipe);
     if (!smaller.empty() || recipe.capacities.size() > 1) check_repeats(recipe, step);
+    recipe_of->islands = islands_of(recipe, step, mesh);
+    if (recipe.islands.any()) step = train_step(recipe, recipe.batch);
     make_round(made_of, std::move(step), mesh, *recipe_of);
     check_ramp(recipe, made_of.train(), smaller, mesh);
     if (!step_alone) make_others(made_of, mesh);

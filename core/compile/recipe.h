@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "compile/islands.h"
 #include "compile/passes/loss_scale.h"
 #include "compile/passes/propagate.h"
 #include "compile/program_set.h"
@@ -104,6 +105,7 @@ struct Recipe {
     std::vector<AlsoProgram> also;
     Round round;  ///< the order of the step and of the programs in `also`
     std::vector<AskedStrategy> strategies;
+    Islands islands;  ///< what the strategies make islands for a mesh (make_experiment)
     DType precision = DType::f32;
     int64_t microbatches = 1;
     std::optional<LossScale> loss_scale;

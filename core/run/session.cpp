@@ -256,8 +256,10 @@ void Session::initialize(uint64_t seed) {
     for (const Operand& place : main().plan().class_of(job_.rank).places) {
         const Value& value = main().plan().program.value(place.value);
         if (value.role != Role::param && value.role != Role::state) continue;
-        const Shape offset = value.layout.offset(value.type.shape, compiled_.mesh, job_.rank);
-        draw_initial(*device_, value, main().tensor(place.value), offset, seed);
+        Tensor local = main().tensor(place.value);
+        const Value one = compiled_.islands.any() ? slice_of(value, compiled_.islands) : value;  // all begin with the same
+        local.shape = one.layout.local_shape(one.type.shape, compiled_.mesh);
+        draw_initial(*device_, one, local, one.layout.offset(one.type.shape, compiled_.mesh, job_.rank), seed);
     }
 }
 

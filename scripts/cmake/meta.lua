@@ -344,6 +344,9 @@ function Update:params() end
 ---@param value? Value
 ---@return Value
 function Update:count(value) end
+--- The sum of the losses of the batch, f32 [].
+---@return Value
+function Update:loss() end
 --- In program:also: sets the value of p:grad() here, so that an optimizer can use another array as gradient.
 --- Call update:count(value) as well.
 ---@param p Value
@@ -482,6 +485,8 @@ function Mesh:text() end
 ---@field op table<string, fun(x: Value, ...): Value, ...>            ops of C++ plugins by name: op/NAME
 ---@field strategy table<string, fun(options?: table): Strategy>    C++ plugins by name
 ---@field strategies table<string, fun(options?: table): Strategy>  those of orrery/strategies, in Lua
+---@field methods table<string, fun(program: Program, options: table)>  those of orrery/methods: rounds of several programs
+---@field islands orrery.islands
 local orrery = {}
 --- Declares the script's options: { steps = 300, lr = { 1e-3, "help" } }; [script] and --set script.KEY=VALUE set them.
 --- `one_of` lists the valid values of a text: { "heads", "help", one_of = { "heads", "gather" } }; others are refused.
@@ -746,6 +751,16 @@ function optim.sgd(options) end
 ---@return (fun(gradient: Value): Value)? unscaled
 ---@return (fun(new: Value, old: Value): Value)? take
 function optim.guard(update) end
+
+---@class orrery.islands
+local islands = {}
+--- Counts a step of an island: at the end of the step's update, after what reads gradients.
+---@param update Update
+function islands.count(update) end
+--- In a program that takes no batch: begins the next round's counts and returns the weighted mean, a function of an array.
+---@param update Update
+---@return fun(x: Value): Value
+function islands.meet(update) end
 
 ---@class orrery.lr
 local lr = {}

@@ -83,8 +83,9 @@ struct Tape {
     std::unordered_map<std::string, ValueId> params;
     std::optional<LossScale> loss_scale;
     UpdateGuard guard;
-    size_t states = 0;  ///< in an optimizer: the first updates of the program that are of o.state and not guarded yet
-    bool also = false;  ///< whether the function is one of program:also
+    size_t states = 0;   ///< in an optimizer: the first updates of the program that are of o.state and not guarded yet
+    bool also = false;   ///< whether the function is one of program:also
+    bool whole = false;  ///< the arrays are those of all islands, so that the function can read nothing of a batch
     bool takes_batch = true;  ///< whether the function has read a gradient, the count or the overflow of a batch;
                               ///< always true in an optimizer
     std::map<ValueId, ValueId> given;  ///< by param: what update:gradient sets in place of its gradient

@@ -1,4 +1,4 @@
-// Implements the argument of an optimizer's function: update:params, count, state, set, result, loss_scale.
+// Implements the argument of an optimizer's function: update:params, count, loss, state, set, result, loss_scale.
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -97,6 +97,14 @@ int update_count(lua_State* L) {
              "update:count(value) first; update:count(o.constant(1)) divides by 1");
     if (tape->count == none) read_batch(L, *tape);
     push_symbol(L, tape, tape->count != none ? tape->count : *tape->program->result("count"));
+    return 1;
+}
+
+/// update:loss() -> a value f32[]: the sum of the losses of the batch.
+int update_loss(lua_State* L) {
+    const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
+    read_batch(L, *tape);
+    push_symbol(L, tape, *tape->program->result("loss_sum"));
     return 1;
 }
 
@@ -210,7 +218,14 @@ Program record_update(lua_State* L, const Traced& traced, Program program, int a
     if (also < 0) tape->overflow = sum_overflow(*tape, origin);
     lua_rawgeti(L, LUA_REGISTRYINDEX, also < 0 ? traced.optimizer : traced.also[also]);
     push_update(L, tape);
-    call_for(L, 1, 0, origin);
+    tape->whole = also >= 0 && !tape->program->result("loss_sum");
+    if (!tape->whole) {
+        call_for(L, 1, 0, origin);
+    } else if (lua_pcall(L, 1, 0, 0) != LUA_OK) {
+        if (!tape->takes_batch) lua_error(L);
+        lua_pop(L, 1);
+        return Program();
+    }
     require_states(L, tape);
     std::vector<Update>& updates = tape->program->updates;
     if (updates.size() == first && also >= 0)
@@ -237,7 +252,8 @@ void open_update(lua_State* L) {
     const luaL_Reg update[] = {{"params", guard<update_params>},     {"count", guard<update_count>},
                                {"state", guard<update_state>},       {"gradient", guard<update_gradient>},
                                {"set", guard<update_set>},           {"states", guard<update_states>},
-                               {"result", guard<update_result>},     {"loss_scale", guard<update_loss_scale>},
+                               {"result", guard<update_result>},     {"loss", guard<update_loss>},
+                               {"loss_scale", guard<update_loss_scale>},
                                {"overflow", guard<update_overflow>}, {nullptr, nullptr}};
     add_class<UpdateView>(L, update);
 }

@@ -179,11 +179,11 @@ private:
             const double waited_before = std::exchange(data_wait_s_, prefetch.waited_s());
             if (traced_) traced_->data = {begun, Clock::now()};
             const StepPrograms::Step now = run_until_it_fits(step, ready, batch, vote);
-            const Asked asked = run_between(step);
+            const Asked asked = run_between(step, vote);
             end_step(step, now, data_wait_s_ - waited_before);
             const auto ended = Clock::now();
             if (traced_) write_trace(now.executor);
-            const Status all = vote.all(now.results, saving_.status(), saving_.time_left());
+            const Status all = voted(now, vote);
             session_.at("save");
             saving_.look(step, all);
             const int64_t every = run_.options.evaluate_every;
@@ -233,7 +233,7 @@ private:
     };
 
     /// Runs the programs of the round that follow a step and belong to it. Returns the actions that do.
-    Asked run_between(int64_t step) {
+    Asked run_between(int64_t step, const StopVote& vote) {
         Asked asked;
         ran_.clear();
         steps_.after(
@@ -241,6 +241,8 @@ private:
             [&](StepPrograms::BatchlessProgram& program) {
                 saving_.guard(program.executor, program.program.snapshots);
                 set_step(program.program.plan.program, program.places, run_.seed, step, program.inputs.data());
+                set_status(program.program.plan.program, program.places,
+                           vote.mine(saving_.status(), saving_.time_left()), program.inputs.data());
                 program.executor.run(program.inputs.data(), program.results.data());
                 if (std::ranges::find(ran_, &program) == ran_.end()) ran_.push_back(&program);
                 if (const double norm = program.results.scalar(guard_name); !std::isfinite(norm))
@@ -248,6 +250,14 @@ private:
             },
             [&](std::string_view action) { (action == "save" ? asked.save : asked.evaluate) = true; });
         return asked;
+    }
+
+    /// The status of all ranks after a step: that of its results or, as steps of islands have none, of the last program
+    /// after it in which the islands met; where none did, the run goes on.
+    Status voted(const StepPrograms::Step& now, const StopVote& vote) const {
+        const HostResults* results = &now.results;
+        if (session_.compiled().islands.any()) results = ran_.empty() ? nullptr : &ran_.back()->results;
+        return results ? vote.all(*results, saving_.status(), saving_.time_left()) : Status::go_on;
     }
 
     [[noreturn]] void throw_guarded(int64_t step, const std::string& program, double squares) {
