@@ -18,8 +18,6 @@
 namespace orrery {
 namespace {
 
-bool is_array(const Value& value) { return value.role == Role::param || value.role == Role::state; }
-
 Placement one_further(Placement of_slice) {
     if (of_slice.kind == Placement::Kind::split) ++of_slice.dim;
     return of_slice;
