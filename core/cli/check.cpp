@@ -22,8 +22,8 @@
 #include "run/checkpoint/retain/room.h"
 #include "run/data/input_feed.h"
 #include "run/export/published_record.h"
-#include "run/metrics/recorded_results.h"
 #include "run/record/step_trace.h"
+#include "run/train/round_results.h"
 
 namespace orrery {
 namespace {
@@ -272,7 +272,7 @@ int check_command(const ScriptCommand& command) {
     load_checked(script, 0);
     script.run();
     const Compiled& compiled = script.compiled();
-    const std::vector<RecordedResult> results = recorded_results(compiled.train().program);
+    const RoundResults results(compiled);
     if (!command.show.empty()) {
         if (script.data && script.data->source->complete()) prove_there(script);
         const Plan& plan = round_program(compiled, command.program, "--program").plan;
@@ -284,8 +284,7 @@ int check_command(const ScriptCommand& command) {
     for (const CompiledProgram& program : compiled.programs) std::printf("program %s\n", declared(program).c_str());
     list_marks(compiled.train().program);
     say_order(compiled.train().program, compiled.train().mesh);
-    for (const RecordedResult& result : results)
-        if (!result.why_not.empty()) std::printf("%s\n", result.why_not.c_str());
+    for (const std::string& line : results.left_out()) std::printf("%s\n", line.c_str());
     std::vector<LayerTraffic> layers;
     std::printf("%s", lint_text(redistributions(compiled.train(), wire_bytes_of(compiled), &layers)).c_str());
     std::printf("%s", layers_text(layers).c_str());

@@ -123,7 +123,7 @@ int verify_command(const ScriptCommand& command) {
     for (size_t name = 0; name < programs.size(); ++name)  // unrolled, since each instruction is judged by itself
         if (programs[name]) plans.emplace(name, unrolled(programs[name]->plan));
     VerifyOptions options = command.verify;
-    options.steps = std::max(options.steps, round.steps());
+    if (!round.plain()) options.steps = std::max(options.steps, round.steps() + 1);  // what the last one left, too
     for (const std::string& text : command.injections) options.injections.push_back(parse_injection(text));
     int64_t checked = 0;
     const std::map<size_t, VerifyReport> reports = verify_plans(script, plans, round, options, checked);

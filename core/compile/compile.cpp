@@ -143,11 +143,6 @@ std::vector<const Plan*> Compiled::plans() const {
     return all;
 }
 
-size_t round_index(const Round& round, const ProgramEntry& entry) {
-    const std::vector<std::string>& names = round.names();
-    return std::ranges::find(names, entry.also < 0 ? "step" : entry.name) - names.begin();
-}
-
 std::vector<const CompiledProgram*> round_programs(const Compiled& compiled) {
     std::vector<const CompiledProgram*> all(compiled.round.names().size(), nullptr);
     for (const CompiledProgram& program : compiled.programs) {
@@ -277,8 +272,7 @@ Compiled of_experiment(const Experiment& experiment, const CompileOptions& optio
     compiled.tokens_per_step = tokens_of(experiment.train()) * islands;
     compiled.nats = predicts_ids(experiment.train());
     compiled.flops_per_step = model_flops(experiment.train()) * static_cast<double>(islands);
-    compiled.full_flops_per_step =
-        model_flops(experiment.train(), MaskedPairs::counted) * static_cast<double>(islands);
+    compiled.full_flops_per_step = model_flops(experiment.train(), MaskedPairs::counted) * static_cast<double>(islands);
     compiled.ramp = experiment.recipe->ramp;
     compiled.round = experiment.recipe->round;
     compiled.loss_scale = experiment.recipe->loss_scale;
@@ -500,7 +494,8 @@ std::string round_text(const Compiled& compiled) {
 std::string summary(const Compiled& compiled) {
     std::string active;
     if (const CompiledProgram* train = trained(compiled))
-        if (const int64_t count = active_parameters(train->plan.program) / compiled.islands.count; count != compiled.parameters)
+        if (const int64_t count = active_parameters(train->plan.program) / compiled.islands.count;
+            count != compiled.parameters)
             active = fmt::format(", {} active for a token", count_text(count));
     std::string text = fmt::format("{}: {} parameters{}, mesh {}\n", compiled.name, count_text(compiled.parameters),
                                    active, compiled.mesh.text().empty() ? "of one rank" : compiled.mesh.text());

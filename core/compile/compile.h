@@ -54,8 +54,6 @@ struct Compiled {
     int64_t largest_snapshot() const;
 };
 
-/// The index in round.names() of a program that trains or updates, of any batch and capacity.
-size_t round_index(const Round& round, const ProgramEntry& entry);
 /// The programs of the round, by index of their names in it, at the full batch and the largest capacity; nullptr: an
 /// action of the host.
 std::vector<const CompiledProgram*> round_programs(const Compiled& compiled);

@@ -98,7 +98,7 @@ bool recomputes(const Program& p, const PassInput&) {
 }
 
 bool has_stages(const Program& p, const PassInput& in) {
-    const bool updates = !p.ops.empty() && p.ops.front().phase == Phase::update;  // keep_update has set stages
+    const bool updates = in.entry.role == ProgramRole::update;  // keep_update has set stages
     return recomputes(p, in) || (!updates && stage_count(p, *in.mesh) > 1);
 }
 

@@ -64,9 +64,9 @@ void check_repeats(const Recipe& recipe, const Program& step) {
     if (print(train_step(recipe, recipe.batch)) == print(step)) return;
     throw Error(
         recipe.train_origin,
-        "the model or the optimizer is not deterministic: called again for another batch of the ramp or another "
-        "capacity, "
-        "it records another step\n  remove what differs between calls, such as a counter, a cache or math.random");
+        "the model or the optimizer is not deterministic: called again for another batch of the ramp, another capacity "
+        "or another program of the round, it records another step\n  remove what differs between calls, such as a "
+        "counter, a cache or math.random");
 }
 
 /// Annotates a recorded program (pass `annotate`). The mesh must be without micro-batches.
@@ -112,7 +112,14 @@ void add_states(Program& program, const Program& all) {
                             value.name, text_of(value.init), text_of(program.value(found->second).init)));
         }
         Value added = value;
-        if (value.of != none) added.of = own.at(all.value(value.of).name);
+        if (value.of != none) {
+            const auto of = own.find(all.value(value.of).name);
+            if (of == own.end())
+                throw Error(value.origin, fmt::format("params differ: the program {} has {}, {} has none of this name\n"
+                                                      "  create the same params in every program",
+                                                      all.name, all.value(value.of).name, program.name));
+            added.of = of->second;
+        }
         program.values.push_back(std::move(added));
     }
 }
@@ -187,18 +194,21 @@ void make_round(Experiment& made_of, Program step, const Mesh& mesh, Recipe& rec
         return std::ranges::any_of(program.updates,
                                    [&](const Update& u) { return program.value(u.target).role == Role::param; });
     };
-    if (std::ranges::none_of(others, [&](const auto& made) { return trains(made.second); }))
-        throw Error(recipe.round.origin(), fmt::format("round {}: it never trains: none of its programs updates a "
-                                                       "param\n  call update:set(p, value) in one",
-                                                       quote(recipe.round.text())));
+    const std::vector<double> runs = recipe.round.runs_per_step();
+    if (std::ranges::none_of(others, [&](const auto& made) {
+            return runs[round_index(recipe.round, made.first)] > 0 && trains(made.second);
+        }))
+        throw Error(recipe.round.origin(),
+                    fmt::format("round {}: no program that repeats updates a param\n  call update:set(p, value) in one",
+                                quote(recipe.round.text())));
     if (recipe.loss_scale)
         for (const auto& [entry, program] : others)
             if (entry.role == ProgramRole::train && !trains(program))
                 throw Error(recipe.round.origin(),
-                            fmt::format("round {}: {} takes a batch and updates no param, under a loss scale: where "
-                                        "its gradients overflow it sets nothing, and the programs after it would use "
-                                        "those of an earlier step\n  update the params in {}, or use precision bf16, "
-                                        "which needs no loss scale",
+                            fmt::format("round {}: program {} takes a batch but updates no param, which a loss scale "
+                                        "does not allow: if its gradients overflow it sets nothing, and later programs "
+                                        "would use values of an earlier step\n  update the params in {}, or use "
+                                        "precision bf16, which needs no loss scale",
                                         quote(recipe.round.text()), quote(entry.name), quote(entry.name)));
     auto& [first_entry, first] = others.front();
     const auto whole = [&](const ProgramEntry& entry) { return islands.any() && entry.role == ProgramRole::update; };
@@ -256,6 +266,11 @@ void make_others(Experiment& made_of, const Mesh& mesh) {
 
 }  // namespace
 
+size_t round_index(const Round& round, const ProgramEntry& entry) {
+    const std::vector<std::string>& names = round.names();
+    return std::ranges::find(names, entry.also < 0 ? "step" : entry.name) - names.begin();
+}
+
 Program train_step(const Recipe& recipe, int64_t batch) { return recorded(recipe, train_entry(recipe, batch)); }
 
 std::vector<int64_t> smaller_batches(const Recipe& recipe) {
@@ -282,7 +297,7 @@ Experiment make_experiment(Recipe given, Program step, const Mesh& mesh, bool st
     made_of.recipe = recipe_of;
     const Recipe& recipe = *recipe_of;
     const std::vector<int64_t> smaller = smaller_batches(recipe);
-    if (!smaller.empty() || recipe.capacities.size() > 1) check_repeats(recipe, step);
+    if (!smaller.empty() || recipe.capacities.size() > 1 || !recipe.round.plain()) check_repeats(recipe, step);
     recipe_of->islands = islands_of(recipe, step, mesh);
     if (recipe.islands.any()) step = train_step(recipe, recipe.batch);
     make_round(made_of, std::move(step), mesh, *recipe_of);

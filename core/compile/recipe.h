@@ -136,6 +136,9 @@ struct Experiment {
     const MarkedProgram* find(std::string_view name) const;
 };
 
+/// The index in round.names() of a program that trains or updates, of any batch and capacity.
+size_t round_index(const Round& round, const ProgramEntry& entry);
+
 /// Records the first step of the round for a batch, without marks. Throws Error with script lines: that of run:train if
 /// the batch is not a whole number of micro-batches.
 Program train_step(const Recipe& recipe, int64_t batch);

@@ -9,6 +9,11 @@
 #include "base/text.h"
 
 namespace orrery {
+namespace {
+
+constexpr int64_t max_times = 1'000'000'000;
+
+}  // namespace
 
 /// Reads the text of a round: stretches divided by ", then", each a list of parts.
 struct Round::Reader {
@@ -16,7 +21,6 @@ struct Round::Reader {
     std::string_view text = round.text_;
     size_t at = 0;
 
-    static constexpr int64_t max_times = 1'000'000'000;
     static constexpr int max_brackets = 32;
 
     [[noreturn]] void fail(const std::string& expected) const {
@@ -227,19 +231,28 @@ int64_t Round::steps() const {
     return all;
 }
 
-Round Round::shortened(int64_t times) const {
+std::string Round::written(int64_t times, bool actions) const {
     const std::function<std::string(const std::vector<Part>&)> text = [&](const std::vector<Part>& parts) {
         std::string all;
         for (const Part& part : parts) {
-            all += all.empty() ? "" : " ";
-            all += part.parts.empty() ? names_[part.name] : "(" + text(part.parts) + ")";
+            if (part.parts.empty() && is_action(part.name) && !actions) continue;
+            const std::string one = part.parts.empty() ? names_[part.name] : text(part.parts);
+            if (one.empty()) continue;
+            all += (all.empty() ? "" : " ") + (part.parts.empty() ? one : "(" + one + ")");
             if (const int64_t n = std::min(times, part.times); n > 1) all += fmt::format("*{}", n);
         }
         return all;
     };
     std::string all;
-    for (const Part& stretch : stretches_) all += (all.empty() ? "" : ", then ") + text(stretch.parts);
-    Round made(all, origin_);
+    for (const Part& stretch : stretches_)
+        if (const std::string one = text(stretch.parts); !one.empty()) all += (all.empty() ? "" : ", then ") + one;
+    return all;
+}
+
+std::string Round::order() const { return written(max_times, false); }
+
+Round Round::shortened(int64_t times) const {
+    Round made(written(times, true), origin_);
     made.prove(takes_batch_);
     return made;
 }

@@ -40,6 +40,9 @@ public:
     bool ends_with(int64_t step) const;
     /// The number of steps of the text, with the repeated part once.
     int64_t steps() const;
+    /// The text of the programs alone, without actions, each blank once: rounds of the same order run the same
+    /// programs.
+    std::string order() const;
     /// This round with at most `times` in place of each larger n: from 2 on it has every transition of this one.
     Round shortened(int64_t times) const;
     /// By index: mean number of runs per step in the repeated part.
@@ -57,6 +60,7 @@ private:
         int64_t steps = 0;  ///< steps of one time
     };
     struct Reader;
+    std::string written(int64_t times, bool actions) const;
     void count(Part& part) const;
     static size_t name_at(const std::vector<Part>& parts, int64_t run);
     static int64_t run_of(const std::vector<Part>& parts, int64_t step);

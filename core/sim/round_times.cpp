@@ -42,7 +42,7 @@ std::string RoundTimes::text(const Compiled& compiled, double mean_s) const {
                        seconds_text(mean_s), seconds_text(peak_s));
 }
 
-RoundTimes add_round(Simulated& run, const Compiled& compiled, const std::function<Simulated(const Plan&)>& simulated) {
+RoundTimes add_round(Simulated& run, const Compiled& compiled, const std::function<Simulated(size_t)>& simulated) {
     RoundTimes times;
     if (compiled.round.plain()) return times;
     const std::vector<const CompiledProgram*> programs = round_programs(compiled);
@@ -58,7 +58,7 @@ RoundTimes add_round(Simulated& run, const Compiled& compiled, const std::functi
     }
     for (size_t i = 1; i < programs.size(); ++i) {
         if (!programs[i]) continue;
-        const Simulated other = simulated(programs[i]->plan);
+        const Simulated other = simulated(i);
         seconds[i] = other.step_s;
         run.step_s += runs[i] * other.step_s;
         const double computing = mean_of(other, [](const ActorTime& actor) { return actor.computing; });

@@ -21,7 +21,8 @@ struct RoundTimes {
 /// Replaces step_s and the computing, communicating, waiting and exposed times of `run` (of the first step of the
 /// round) by their mean per step of the round. Every rank gets the mean over ranks of the other programs' times, so
 /// sums over ranks are exact, those of one rank are not. Fragments, lanes and items stay those of the first step. Calls
-/// `simulated` once for each other program. Returns empty RoundTimes for a plain round, and leaves `run` unchanged.
-RoundTimes add_round(Simulated& run, const Compiled& compiled, const std::function<Simulated(const Plan&)>& simulated);
+/// `simulated` once for each other program, by its index in the round. Returns empty RoundTimes for a plain round, and
+/// leaves `run` unchanged.
+RoundTimes add_round(Simulated& run, const Compiled& compiled, const std::function<Simulated(size_t)>& simulated);
 
 }  // namespace orrery

@@ -102,6 +102,14 @@
 ---@field balance_loss? Value   f32 []
 ---@field z_loss? Value         f32 []
 
+---@class SGDOptions
+---@field lr? Rate
+---@field momentum? number
+---@field decay? number
+---@field clip? number | false
+---@field groups? table[]   as of AdamWOptions
+---@field name? string      as of AdamWOptions
+
 ---@class AdamWOptions
 ---@field lr? Rate
 ---@field beta1? number
@@ -110,6 +118,7 @@
 ---@field decay? number
 ---@field clip? number | false
 ---@field groups? table[]   { match? | dim? | rank?, decay?, lr_scale? }
+---@field name? string      before the names of its states, where another optimizer of the round has them, too
 
 --- A symbolic array: what a trace records. Operators + - * / ^ and unary - take values and numbers, with broadcasting
 --- from the right.
@@ -364,8 +373,9 @@ function Update:overflow() end
 ---@param p Value
 ---@param name string
 ---@param init? "zeros" | "ones"
+---@param owner? table   of an optimizer: no other may own the state in another program of the round
 ---@return Value
-function Update:state(p, name, init) end
+function Update:state(p, name, init, owner) end
 --- The states of o.state take their next values in steps in which `apply`, u8 [], is not 0. For a function that called
 --- update:loss_scale, once; in others they change when all gradients are finite and the step does not overflow.
 ---@param apply Value
@@ -485,7 +495,7 @@ function Mesh:text() end
 ---@field op table<string, fun(x: Value, ...): Value, ...>            ops of C++ plugins by name: op/NAME
 ---@field strategy table<string, fun(options?: table): Strategy>    C++ plugins by name
 ---@field strategies table<string, fun(options?: table): Strategy>  those of orrery/strategies, in Lua
----@field methods table<string, fun(program: Program, options: table)>  those of orrery/methods: rounds of several programs
+---@field methods table<string, fun(program: Program, options: table)>  orrery/methods: rounds of programs
 ---@field islands orrery.islands
 local orrery = {}
 --- Declares the script's options: { steps = 300, lr = { 1e-3, "help" } }; [script] and --set script.KEY=VALUE set them.
@@ -743,7 +753,7 @@ local optim = {}
 ---@param options AdamWOptions
 ---@return fun(update: Update)
 function optim.adamw(options) end
----@param options { lr?: Rate, momentum?: number, decay?: number, clip?: number | false, groups?: table[] }
+---@param options SGDOptions
 ---@return fun(update: Update)
 function optim.sgd(options) end
 --- The guard that applies to optimizers that do not call update:loss_scale() before p:grad() and update:set.
@@ -757,7 +767,7 @@ local islands = {}
 --- Counts a step of an island: at the end of the step's update, after what reads gradients.
 ---@param update Update
 function islands.count(update) end
---- In a program that takes no batch: begins the next round's counts and returns the weighted mean, a function of an array.
+--- In a program without a batch: begins the next round's counts and returns the weighted mean, a function of an array.
 ---@param update Update
 ---@return fun(x: Value): Value
 function islands.meet(update) end

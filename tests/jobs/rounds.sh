@@ -17,7 +17,7 @@ local adamw = o.optim.adamw { lr = opt.lr }
 local function count() return o.state { name = "count", shape = {} } end
 local programs = {
   A = adamw,
-  B = o.optim.sgd { lr = opt.lr },
+  B = o.optim.sgd { lr = opt.lr, momentum = 0 },
   G = function(update)                                          -- leaves gradients and their count in arrays
     local n = update:count()
     for p in update:params() do update:set(update:state(p, "gradient"), p:grad()) end
@@ -76,7 +76,9 @@ done
 ran both --set "script.round=A*3, then B"
 ran first --set "script.round=A" --set train.steps=3
 head -3 both.txt | cmp -s - first.txt || { paste both.txt first.txt; fail "A*3"; }
-[ "$(sed -n 4p both.txt)" != "" ] || fail "B trains"
+ran all_a --set "script.round=A*3, then A"
+[ "$(sed -n 4p both.txt)" = "$(sed -n 4p all_a.txt)" ] && [ "$(sed -n 5p both.txt)" != "$(sed -n 5p all_a.txt)" ] ||
+    { paste both.txt all_a.txt; fail "B trains from step 4"; }
 
 # A program between steps runs at its place, sees the step's number, and the round resumes at the saved place.
 ran halved --set "script.round=step*2 H"
@@ -106,8 +108,18 @@ $orrery check round.lua "${settings[@]}" --set "script.round=G U" --set mesh.dp=
 grep -q "^round over dp: a rank sends .* per step on average, max .* in one step" checked.txt ||
     { cat checked.txt; fail "check prints the mean and the peak of a round"; }
 
+clusters=$source_root/configs/clusters
+$orrery simulate round.lua "${settings[@]}" --set "script.round=step*4 H" --set mesh.dp=2 \
+    --cluster "$clusters/a100_80g.toml" > simulated.txt
+grep -Eq "^round       step\*4 H: step .*, H .*; step .* on average, max " simulated.txt ||
+    { cat simulated.txt; fail "simulate has the times of a round"; }
+$orrery draw round.lua "${settings[@]}" --set "script.round=G U" --program U > drawn.txt 2>&1
+grep -q "round.U on one rank: no forward or backward pass" drawn.txt || { cat drawn.txt; fail "draw --program"; }
+
 # Actions of the host.
 ran acted --set "script.round=(step*2 evaluate save)" --set checkpoint.every_steps=0 --set train.evaluate_every=0
 [ "$(grep -c eval_loss acted/metrics.jsonl)" -eq 3 ] || { cat acted/metrics.jsonl; fail "three evaluations"; }
+for step in 2 4 6; do [ -d acted/checkpoints/step-0000000$step ] || { ls acted/checkpoints; fail "save of $step"; }; done
+[ ! -d acted/checkpoints/step-00000001 ] || { ls acted/checkpoints; fail "a save that nothing asked for"; }
 refused "no program \"outer\"" $orrery check round.lua "${settings[@]}" --set "script.round=step outer"
 echo "1 passed, 0 failed"

@@ -153,11 +153,11 @@ TEST_CASE("a round that cannot run is refused with the line of the script") {
     CHECK(has(refused(trained + halve + "p:round 'step O'\np:round 'step O'\n"), "round is called twice"));
     CHECK(has(refused(trained + also("") + "p:round 'step O'\n"), "the program \"O\" updates nothing"));
     CHECK(has(refused(also("u:count() u:set(o.state { name = 'n', shape = {} }, o.step())") + "p:round 'O'\n"),
-              "none of its programs updates a param"));
+              "no program that repeats updates a param"));
     CHECK(has(refused("p:also('step', function(u) end)\n"), "duplicate program \"step\""));
     CHECK(has(refused("p:also('a b', function(u) end)\n"), "invalid name \"a b\""));
     const std::string scaled = refused(apart, "[train]\nprecision = \"f16\"\n" + sizes.substr(8));
-    CHECK(has(scaled, "\"G\" takes a batch and updates no param, under a loss scale"));
+    CHECK(has(scaled, "program \"G\" takes a batch but updates no param"));
     CHECK(refused(apart, "[train]\nprecision = \"bf16\"\n" + sizes.substr(8)) == "nothing is refused");
     CHECK(has(refused(halve + halve), "duplicate program \"O\""));
     CHECK(has(refused("p:round 'step*'\n"), "a.lua:9: round \"step*\": expected a number"));
@@ -174,6 +174,29 @@ TEST_CASE("arrays that programs share must be the same in each") {
     };
     CHECK(has(refused(trained + array("{}")), "o.state: mean f32[] exists already as"));
     CHECK(has(refused(trained + array("{ {'embed', 4} }")), "a.lua:10"));  // set: types differ
+}
+
+TEST_CASE("two optimizers of a round do not share states by accident") {
+    const std::string outer =
+        "p:also('O', function(u) for p in u:params() do u:gradient(p, u:state(p, 'anchor') - p) end "
+        "u:count(o.constant(1)) o.optim.sgd { lr = 1, momentum = 0.9";
+    const std::string adamw = "p:train_with(o.optim.adamw {})\n";
+    const std::string shared = refused(adamw + outer + " } (u) end)\np:round 'step*2 O'\n");
+    CHECK(has(shared, "two optimizers of the round own the state a.w.m"));
+    CHECK(has(shared, "name = \"outer\""));
+    CHECK(refused(adamw + outer + ", name = 'outer' } (u) end)\np:round 'step*2 O'\n") == "nothing is refused");
+    const std::string one = "local adamw = o.optim.adamw {}\np:also('A', adamw)\np:also('B', adamw)\np:round 'A B'\n";
+    CHECK(refused(one) == "nothing is refused");
+}
+
+TEST_CASE("programs that name params in another way, or record another model, are refused") {
+    const std::string other =
+        "local calls = 0\np:also('A', function(u) calls = calls + 1 for p in u:params() do u:set(p, p - p:grad() * "
+        "calls) "
+        "end end)\np:round 'A'\n";
+    CHECK(has(refused(other), "is not deterministic"));
+    const std::string last = "p:also('G', function(u) u:set(o.state { name = 'n', shape = {} }, u:count()) end)\n";
+    CHECK(has(refused(trained + last + "p:round 'step*3, then G'\n"), "no program that repeats updates a param"));
 }
 
 TEST_CASE("what an update is given in place of gradients is whole, and comes first") {

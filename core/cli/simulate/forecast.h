@@ -58,7 +58,7 @@ std::map<int64_t, double> slow_ranks(const std::vector<std::string>& given, int6
 void compile_priced(ScriptRunner& script, Experiment experiment);
 /// The train step of which predictions give the time: of the full batch, with the smallest capacity if it is compiled.
 /// A run takes a larger one for a step only if this one overflows. Memory is that of all programs.
-const Plan& priced_step(const Compiled& compiled);
+const Plan& priced_step(const Compiled& compiled, size_t program = 0);
 /// Says of which capacities time and memory are, to print; "": the step has no choice of capacities.
 std::string priced_text(const Compiled& compiled);
 /// The same as a line of a report.

@@ -27,7 +27,8 @@ int64_t code_bits(const Infer& at, DType type) {
 Typed scales_of(const Infer& at, DType type) {
     if (!at.attributes.has("block")) return make_typed(type, {}, {});
     const int64_t block = at.attributes.integer("block");
-    if (block < 1) at.fail(fmt::format("block = {} must be at least 1", block));
+    if (block < 1 || block > int64_t{1} << 40)  // blocks_of adds it to a size
+        at.fail(fmt::format("block = {} is out of range: expected 1 to 2^40", block));
     at.expect_rank(0, 1);
     Typed scales = at.typed(0);
     scales.type.dtype = type;

@@ -132,7 +132,20 @@ int update_overflow(lua_State* L) {
     return 1;
 }
 
-/// update:state(p, name [, init]) -> a state of the param, f32 of its shape, initially zeros.
+/// Records that an optimizer owns a state. Throws Error if another one does in another program, as both would then set
+/// the same array.
+void own_state(lua_State* L, const Tape& tape, const std::string& name, const void* owner) {
+    auto& owners = (*tape.owners)[name];
+    for (const auto& [function, other] : owners)
+        if (function != tape.function && other != owner)
+            fail(L, fmt::format("two optimizers of the round own the state {}\n  give one of them a name for its "
+                                "states: name = \"outer\" of o.optim",
+                                name));
+    owners[tape.function] = owner;
+}
+
+/// update:state(p, name [, init [, owner]]) -> a state of the param, f32 of its shape, initially zeros. `owner`: a Lua
+/// value; no other owner may have this state in another program.
 int update_state(lua_State* L) {
     const std::shared_ptr<Tape> tape = check<UpdateView>(L, 1).tape;
     const ValueId p = check_own(L, 2, tape);
@@ -142,6 +155,7 @@ int update_state(lua_State* L) {
     const Value& param = tape->program->value(p);
     const TensorType type{DType::f32, param.type.shape};
     const std::string full = param.name + "." + name;
+    if (!lua_isnoneornil(L, 5)) own_state(L, *tape, full, lua_topointer(L, 5));
     push_symbol(L, tape, tape->builder.state(p, full, type, {{"kind", kind}}, where(L)));
     return 1;
 }
@@ -199,6 +213,8 @@ Program record_update(lua_State* L, const Traced& traced, Program program, int a
     tape->use = TapeUse::update;
     tape->states = tape->program->updates.size();
     tape->also = also >= 0;
+    tape->function = also;
+    tape->owners = traced.owners;
     tape->takes_batch = also < 0;
     tape->streams = also < 0 ? 0 : int64_t{also + 1} << 20;  // random streams that differ from those of the model
     tape->loss_scale = traced.recipe.loss_scale;
@@ -249,12 +265,17 @@ Program record_update(lua_State* L, const Traced& traced, Program program, int a
 }
 
 void open_update(lua_State* L) {
-    const luaL_Reg update[] = {{"params", guard<update_params>},     {"count", guard<update_count>},
-                               {"state", guard<update_state>},       {"gradient", guard<update_gradient>},
-                               {"set", guard<update_set>},           {"states", guard<update_states>},
-                               {"result", guard<update_result>},     {"loss", guard<update_loss>},
+    const luaL_Reg update[] = {{"params", guard<update_params>},
+                               {"count", guard<update_count>},
+                               {"state", guard<update_state>},
+                               {"gradient", guard<update_gradient>},
+                               {"set", guard<update_set>},
+                               {"states", guard<update_states>},
+                               {"result", guard<update_result>},
+                               {"loss", guard<update_loss>},
                                {"loss_scale", guard<update_loss_scale>},
-                               {"overflow", guard<update_overflow>}, {nullptr, nullptr}};
+                               {"overflow", guard<update_overflow>},
+                               {nullptr, nullptr}};
     add_class<UpdateView>(L, update);
 }
 

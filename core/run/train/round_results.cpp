@@ -1,12 +1,16 @@
 #include "run/train/round_results.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+
+#include "base/text.h"
+#include "ir/describe.h"
 
 namespace orrery {
 
 TrainedNumbers trained_numbers(const Compiled& compiled) {
-    const Program& program = compiled.train().program;
     const auto any = [all = round_programs(compiled)](const char* result) {
         return std::ranges::any_of(
             all, [&](const CompiledProgram* one) { return one && one->plan.program.result(result).has_value(); });
@@ -15,7 +19,9 @@ TrainedNumbers trained_numbers(const Compiled& compiled) {
             .nats = compiled.tokens_per_step > 0 && compiled.nats,
             .norm = any("grad_norm"),
             .rate = any("lr"),
-            .scale = has_loss_scale(program),
+            .scale = std::ranges::any_of(
+                round_programs(compiled),
+                [](const CompiledProgram* one) { return one && has_loss_scale(one->plan.program); }),
             .capacity = !compiled.capacities.empty()};
 }
 
@@ -31,13 +37,40 @@ double RanPrograms::scalar(std::string_view name) const {
     return results ? results->scalar(name) : 0;
 }
 
+namespace {
+
+/// The type of a result; a mean is a scalar.
+TensorType result_type(const RecordedResult& result, const Program& program) {
+    if (result.parts || !result.why_not.empty()) return {};
+    return program.value(*program.result(result.value)).type;
+}
+
+void require_same_type(const RecordedResult& first, const TensorType& type, const RecordedResult& result,
+                       const Program& program) {
+    if (first.parts.has_value() == result.parts.has_value() && type == result_type(result, program)) return;
+    const std::string& value = result.parts ? result.parts->sum : result.value;
+    throw Error(
+        program.value(*program.result(value)).origin,
+        fmt::format("two programs of the round have a result {} of other types: {} in {}, and {}\n  give them "
+                    "other names",
+                    quote(result.name), text_of(result_type(result, program), {}), program.name, text_of(type, {})));
+}
+
+}  // namespace
+
 RoundResults::RoundResults(const Compiled& compiled) {
     size_t largest = 0;
+    std::vector<TensorType> types;  // of recorded_
     for (const CompiledProgram* of_round : round_programs(compiled)) {
         if (!of_round) continue;
         const Program* const program = &of_round->plan.program;
         for (RecordedResult& result : recorded_results(*program)) {
-            if (std::ranges::find(recorded_, result.name, &RecordedResult::name) != recorded_.end()) continue;
+            if (const auto other = std::ranges::find(recorded_, result.name, &RecordedResult::name);
+                other != recorded_.end()) {
+                require_same_type(*other, types[other - recorded_.begin()], result, *program);
+                continue;
+            }
+            types.push_back(result_type(result, *program));
             if (result.why_not.empty()) {
                 const int64_t count = result.parts ? 1 : program->value(*program->result(result.value)).type.count();
                 values_.emplace_back(result.name, static_cast<size_t>(count));
@@ -57,21 +90,21 @@ std::vector<std::string> RoundResults::left_out() const {
     return lines;
 }
 
-void RoundResults::read(const RanPrograms& ran) {
+void RoundResults::begin() {
+    for (StepResult& result : values_) std::ranges::fill(result.values, std::nan(""));
+}
+
+void RoundResults::read(const Program& program, const HostResults& results) {
     size_t at = 0;
     for (const RecordedResult& result : recorded_) {
         if (!result.why_not.empty()) continue;
         std::vector<double>& values = values_[at++].values;
-        const HostResults* const results = ran.with(result.parts ? result.parts->sum : result.value);
-        if (!results) {
-            std::ranges::fill(values, std::nan(""));
-            continue;
-        }
+        if (!program.result(result.parts ? result.parts->sum : result.value)) continue;
         if (result.parts) {
-            values[0] = results->scalar(result.parts->sum) / results->scalar(result.parts->count);
+            values[0] = results.scalar(result.parts->sum) / results.scalar(result.parts->count);
             continue;
         }
-        results->read(result.value, elements_.data());
+        results.read(result.value, elements_.data());
         std::copy_n(elements_.begin(), values.size(), values.begin());
     }
 }

@@ -26,12 +26,15 @@ struct RanPrograms {
 /// The results of the script that metrics record: those of all programs of the round, each name once.
 class RoundResults {
 public:
+    /// Throws Error if two programs have results of one name and other types.
     explicit RoundResults(const Compiled& compiled);
 
     /// Lines that say which results metrics lack and why.
     std::vector<std::string> left_out() const;
-    /// Reads the results of a step; those of programs that did not run for it are NaN.
-    void read(const RanPrograms& ran);
+    /// Begins a step: all values are NaN.
+    void begin();
+    /// Reads the results of a program that just ran, before a later one changes arrays that are results.
+    void read(const Program& program, const HostResults& results);
     std::span<const StepResult> values() const { return values_; }
 
 private:

@@ -153,7 +153,9 @@ private:
     bool write_costs() {
         if (run_.costs.empty()) return false;
         const std::string why_not =
-            write_run_costs(session_, session_.main().steps_begun() - 1, mean_step_s(), run_.costs);
+            session_.compiled().round.names().size() > 1
+                ? "costs.json is not written: the round has several programs; orrery calibrate measures their kernels"
+                : write_run_costs(session_, session_.main().steps_begun() - 1, mean_step_s(), run_.costs);
         if (!why_not.empty()) note(why_not);
         return why_not.empty();
     }
@@ -179,8 +181,9 @@ private:
             const double waited_before = std::exchange(data_wait_s_, prefetch.waited_s());
             if (traced_) traced_->data = {begun, Clock::now()};
             const StepPrograms::Step now = run_until_it_fits(step, ready, batch, vote);
+            StepMetrics metrics = judged(step, now);
             const Asked asked = run_between(step, vote);
-            end_step(step, now, data_wait_s_ - waited_before);
+            end_step(metrics, now, data_wait_s_ - waited_before);
             const auto ended = Clock::now();
             if (traced_) write_trace(now.executor);
             const Status all = voted(now, vote);
@@ -245,6 +248,7 @@ private:
                            vote.mine(saving_.status(), saving_.time_left()), program.inputs.data());
                 program.executor.run(program.inputs.data(), program.results.data());
                 if (std::ranges::find(ran_, &program) == ran_.end()) ran_.push_back(&program);
+                if (run_.metrics) results_.read(program.program.plan.program, program.results);
                 if (const double norm = program.results.scalar(guard_name); !std::isfinite(norm))
                     throw_guarded(step, program.program.entry.name, norm);
             },
@@ -325,9 +329,8 @@ private:
             Fault::failed);
     }
 
-    /// Judges and reports a step that ran. It lasts from the end of the previous step to its own end, including host
-    /// work between steps.
-    void end_step(int64_t step, const StepPrograms::Step& now, double data_s) {
+    /// Judges a step that ran, while params and states are those that it has left. Returns its metrics so far.
+    StepMetrics judged(int64_t step, const StepPrograms::Step& now) {
         evaluated_ = false;
 
         StepMetrics m;
@@ -336,14 +339,6 @@ private:
         const double count = now.results.scalar("count");
         if (count == 0) throw_nothing_counts(step);
         m.loss = now.results.scalar("loss_sum") / count;
-        const auto ended = Clock::now();
-        m.seconds = std::chrono::duration<double>(ended - step_began_).count();
-        if (traced_) traced_->whole = {step_began_, ended};
-        // an executor's first step is not counted
-        const bool counts = now.executor.steps_begun() > 1;
-        counted_s_ = counts ? counted_s_ + m.seconds : 0;
-        counted_ = counts ? counted_ + 1 : 0;
-        step_began_ = ended;
         loss_ = m.loss;
         if (run_.finished) run_.finished(step);
         const std::string marked = state_.judge(step, m.loss);
@@ -352,13 +347,34 @@ private:
         if (!marked.empty()) note(marked);
         if (const auto norm = judged_norm(session_.compiled(), now.program); !norm.empty())
             require_finite(step, now, count, norm);
-        if (has_.scale && run_.options.max_skips > 0) count_skips(step, now);
+        if (scaled(now) && run_.options.max_skips > 0) count_skips(step, now);
+        if (run_.metrics) {
+            results_.begin();
+            results_.read(now.program, now.results);
+        }
+        return m;
+    }
+
+    /// Reports a step with the programs that follow it. It lasts from the end of the previous step to its own end,
+    /// including host work between steps.
+    void end_step(StepMetrics& m, const StepPrograms::Step& now, double data_s) {
+        const auto ended = Clock::now();
+        m.seconds = std::chrono::duration<double>(ended - step_began_).count();
+        if (traced_) traced_->whole = {step_began_, ended};
+        // an executor's first step is not counted
+        const bool counts = now.executor.steps_begun() > 1;
+        counted_s_ = counts ? counted_s_ + m.seconds : 0;
+        counted_ = counts ? counted_ + 1 : 0;
+        step_began_ = ended;
         if (!run_.metrics) return;
         m.data_s = data_s;
         tell(m, now);
         const int64_t every = run_.options.log_every;
-        run_.metrics->step(m, every > 0 && (step % every == 0 || step == 1 || step == run_.options.steps));
+        run_.metrics->step(m, every > 0 && (m.step % every == 0 || m.step == 1 || m.step == run_.options.steps));
     }
+
+    /// Whether a step's program scales its loss; others of the round may not.
+    static bool scaled(const StepPrograms::Step& now) { return has_loss_scale(now.program); }
 
     /// Ends the run if a gradient is not finite and there is no loss scale: later steps could not recover, and no
     /// checkpoint must store the state.
@@ -414,10 +430,12 @@ private:
         const RanPrograms ran{now, ran_};
         m.grad_norm = ran.scalar("grad_norm");
         m.lr = ran.scalar("lr");
-        if (has_.scale) tell_scale(m, now);
+        if (scaled(now))
+            tell_scale(m, now);
+        else if (has_.scale)
+            m.loss_scale = std::nan("");
         m.capacity = step_capacity_;
         m.again = capacity_.again();
-        results_.read(ran);
         m.results = results_.values();
         const int64_t tokens = session_.compiled().tokens_per_step / sizes_.full();
         m.tokens = tokens * now.feed.batch();

@@ -49,9 +49,13 @@ private:
     std::vector<std::unique_ptr<Executor>> executors_;
 };
 
+/// Whether all values of the forward and backward pass are f32; codes of an update may have scales of 16 bits.
 bool all_f32(const Program& program) {
-    return std::none_of(program.values.begin(), program.values.end(),
-                        [](const Value& value) { return size_of(value.type.dtype) == 2; });
+    const auto short_value = [&](ValueId id) { return size_of(program.value(id).type.dtype) == 2; };
+    return std::ranges::none_of(program.ops, [&](const Op& op) {
+        return op.phase != Phase::update &&
+               (std::ranges::any_of(op.inputs, short_value) || std::ranges::any_of(op.outputs, short_value));
+    });
 }
 
 /// Verifies one program. Its ranks are threads that wait between its runs.

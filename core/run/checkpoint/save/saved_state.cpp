@@ -358,6 +358,7 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
         throw Error(fmt::format(
             "cannot resume from {}: {}\n  restore it, choose another run.folder, or start over with --fresh",
             store_.place(), other));
+    SavedRound round = saved_round(host, session_.compiled().round, restored->step, store_.place());
     const std::optional<LossScale>& scale = session_.compiled().loss_scale;
     if (scale && !restored->loss_scale) begin_loss_scale(state, *scale, restored->step);
     put_back(state);
@@ -369,7 +370,6 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
         resumed.said.push_back(change);
     if (!restored->newer.empty()) resumed.said.push_back(leave_behind(restored->step, restored->newer));
     resumed.capacity = capacity_in(host);
-    SavedRound round = saved_round(host, session_.compiled().round, resumed.step, store_.place());
     resumed.round_after = round_after_ = round.after;
     if (!round.message.empty()) resumed.said.push_back(std::move(round.message));
     if (host.contains("bits")) resumed.bits = saved_bits(host["bits"]);
