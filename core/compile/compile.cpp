@@ -453,7 +453,7 @@ std::string round_text(const Compiled& compiled) {
     for (size_t name = 0; name < programs.size(); ++name) {
         if (!programs[name]) continue;
         const PlanSummary one = summary(programs[name]->plan, wire_bytes_of(compiled));
-        if (name > 0) text += fmt::format("program {}:\n{}", programs[name]->entry.name, one.text(compiled.mesh));
+        if (name > 0) text += fmt::format("program {}:\n{}", programs[name]->entry.name, one.text(programs[name]->plan.mesh));
         for (size_t c = 0; c < one.classes.size(); ++c)
             for (const ClassSummary::Traffic& traffic : one.classes[c].traffic) {
                 std::vector<double>& of = sent[traffic.axis][c];
