@@ -480,7 +480,8 @@ std::string round_text(const Compiled& compiled) {
     for (size_t i = 0; i < programs.size(); ++i) {
         if (!programs[i]) continue;
         summaries[i] = summary(programs[i]->plan, wire_bytes_of(compiled));
-        if (i > 0) text += fmt::format("program {}:\n{}", programs[i]->entry.name, summaries[i].text(compiled.mesh));
+        if (i > 0)
+            text += fmt::format("program {}:\n{}", programs[i]->entry.name, summaries[i].text(programs[i]->plan.mesh));
     }
     for (const auto& [axis, sent] : round_traffic(compiled, programs, summaries))
         text += fmt::format("round over {}: a rank sends {} per step on average, max {} in one step\n",

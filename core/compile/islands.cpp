@@ -60,14 +60,26 @@ bool has_dim(const Value& array, const Islands& islands) {
 
 using Arrays = std::map<std::string, ValueId>;  ///< by name
 
-/// Gives whole arrays the layouts of the arrays of `step`, and splits their first dim over the islands.
+/// Gives whole arrays the layouts of the arrays of `step`, and splits their first dim over the islands. A state without
+/// its param, which is not in the program, gets the marks that it inherits from it.
 void store_like(Program& program, const Arrays& arrays, const Program& step, const Islands& islands) {
-    for (const auto& [name, id] : arrays) program.store(id, islands.axis, Placement::split(0), islands.origin);
-    for (const Mark& mark : step.marks()) {
-        const Value& value = step.value(mark.value);
+    std::map<ValueId, std::vector<const Mark*>> marks;  // by array of the step
+    for (const Mark& mark : step.marks())
+        if (mark.what == Mark::What::store && mark.axis != islands.axis) marks[mark.value].push_back(&mark);
+    for (ValueId of_step = 0; of_step < std::ssize(step.values); ++of_step) {
+        const Value& value = step.value(of_step);
         const auto found = is_array(value) ? arrays.find(value.name) : arrays.end();
-        if (found == arrays.end() || mark.what != Mark::What::store || mark.axis == islands.axis) continue;
-        program.store(found->second, mark.axis, one_further(mark.placement), mark.origin, mark.optional);
+        if (found == arrays.end()) continue;
+        const ValueId id = found->second;
+        const auto copy = [&](const Mark& mark) {
+            program.store(id, mark.axis, one_further(mark.placement), mark.origin, mark.optional);
+        };
+        const std::vector<const Mark*>& own = marks[of_step];
+        program.store(id, islands.axis, Placement::split(0), islands.origin);
+        if (value.of != none && program.value(id).of == none && step.value(value.of).type.shape == value.type.shape)
+            for (const Mark* mark : marks[value.of])
+                if (std::ranges::find(own, mark->axis, &Mark::axis) == own.end()) copy(*mark);
+        for (const Mark* mark : own) copy(*mark);
     }
 }
 

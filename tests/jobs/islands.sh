@@ -15,7 +15,8 @@ local program = o.trace("islands", data.signature, function(batch)
 end)
 local optimizer = opt.adamw and o.optim.adamw { lr = 1e-2 } or o.optim.sgd { lr = 0.3, momentum = 0 }
 local strategies = {
-  o.strategy.pipeline { axis = "pp" }, o.strategy.tensor { axis = "tp" }, o.strategy.data { axis = "dp", zero = opt.zero },
+  o.strategy.pipeline { axis = "pp" }, o.strategy.tensor { axis = "tp" },
+  o.strategy.data { axis = "dp", zero = opt.zero },
 }
 if opt.every > 0 then
   o.methods[opt.method](program, { optimizer = optimizer, every = opt.every })
@@ -50,13 +51,65 @@ for count in 2 3 4; do
     rm -rf plain local
 done
 
-# Islands of each mesh train alike, and resume after any step bit for bit.
-for case in "" "mesh.tp=2" "mesh.dp=2 script.zero=3" "mesh.pp=2 train.microbatches=2"; do
-    arguments=(--set mesh.site=2 --set script.every=3 --set script.adamw=true)
-    for setting in $case; do arguments+=(--set "$setting"); done
-    ran whole "${arguments[@]}"
-    [ "$(wc -l < whole.txt)" -eq 6 ] || { cat whole.txt; fail "six steps with $case"; }
-    for steps in 1 3 4 6; do ran part --set train.steps=$steps "${arguments[@]}"; done
-    same whole part "resumed with $case"
-    rm -rf whole part
+# Islands resume after any step bit for bit, and train the same on each mesh.
+close() {  # close A B: the losses of two files, step by step
+    paste "$1.txt" "$2.txt" | awk '{ d = $2 - $(NF / 2 + 2); if (d < 0) d = -d; if (d > 1e-5 * $2) exit 1 }
+        END { if (NR < 6) exit 1 }' || { paste "$1.txt" "$2.txt"; fail "$3"; }
+}
+for method in local_sgd diloco gossip; do
+    for case in "" "mesh.tp=2" "mesh.dp=2 script.zero=3" "mesh.pp=2 train.microbatches=2"; do
+        arguments=(--set mesh.site=2 --set script.method=$method --set script.every=2 --set script.adamw=true)
+        for setting in $case; do arguments+=(--set "$setting"); done
+        ran whole "${arguments[@]}"
+        [ "$(wc -l < whole.txt)" -eq 6 ] || { cat whole.txt; fail "six steps of $method with $case"; }
+        for steps in 1 2 4 6; do ran part --set train.steps=$steps "${arguments[@]}"; done
+        same whole part "$method resumed with $case"
+        [ -z "$case" ] && cp whole.txt alone.txt
+        close alone whole "$method with $case"
+        rm -rf whole part
+    done
 done
+
+# Four islands end as a float64 reference.
+cat > table.lua << 'LUA'
+local o, nn = require "orrery", require "orrery.nn"
+local opt = o.options { method = { "diloco", "" } }
+local data = o.data.text {}
+local program = o.trace("table", data.signature, function(batch)
+  local table = o.param { name = "table", shape = { { "vocab", data.vocab }, { "next", data.vocab } } }
+  return table:embedding(batch.tokens):cross_entropy(batch.targets)
+end)
+o.methods[opt.method](program, { every = 10, optimizer = o.optim.adamw { lr = 0.05, decay = 0, clip = false } })
+program:parallel { o.strategy.islands { axis = "site" }, o.strategy.data { axis = "dp", zero = 3 } }
+program:compile():train(data)
+LUA
+for method in local_sgd diloco gossip; do
+    for mesh in mesh.dp=1 mesh.dp=2; do
+        trained_in table table.lua "${settings[@]}" --set train.sequences_per_step=8 --set train.steps=30 \
+            --set mesh.site=4 --set $mesh --set script.method=$method --set train.evaluate_every=0 \
+            --set checkpoint.every_steps=0
+        for step in $(seq 30); do
+            $orrery data table --step "$step" | sed -nE 's/.*, byte ([0-9]+):.*/\1/p' | tr '\n' ' '
+            echo
+        done > offsets.txt
+        python3 "$source_root/tests/jobs/islands_reference.py" $method 4 10 30 text.txt < offsets.txt > expected.txt
+        losses table > table.txt
+        paste table.txt expected.txt | awk '{ d = $2 - $NF; if (d < 0) d = -d; if (d > 1e-5 * $2) exit 1 }
+            END { if (NR != 30) exit 1 }' || { paste table.txt expected.txt; fail "the reference of $method"; }
+        rm -rf table
+    done
+done
+
+# A stop takes effect where islands meet; another number of islands is refused.
+$orrery run islands.lua "${settings[@]}" --set mesh.site=2 --set script.every=5 --set train.steps=1000000 \
+    --set train.evaluate_every=0 --set checkpoint.every_steps=0 --set run.folder=stopped > stopped.log 2>&1 &
+run=$!
+wait_for steps_done stopped 7 || fail "seven steps"
+kill -TERM $run
+wait $run && fail "a stopped run exits with 0"
+grep -Eq "after step [0-9]*[05]; the checkpoint is committed" stopped.log || { tail -5 stopped.log; fail "a stop"; }
+refused "islands|f32\\[2,|f32\\[3," $orrery run islands.lua "${settings[@]}" --set mesh.site=3 --set script.every=5 \
+    --set run.folder=stopped
+refused "verify does not support islands" $orrery verify islands.lua "${settings[@]}" --set mesh.site=2 \
+    --set script.every=5
+echo "1 passed, 0 failed"
