@@ -272,8 +272,7 @@ Compiled of_experiment(const Experiment& experiment, const CompileOptions& optio
     compiled.tokens_per_step = tokens_of(experiment.train()) * islands;
     compiled.nats = predicts_ids(experiment.train());
     compiled.flops_per_step = model_flops(experiment.train()) * static_cast<double>(islands);
-    compiled.full_flops_per_step =
-        model_flops(experiment.train(), MaskedPairs::counted) * static_cast<double>(islands);
+    compiled.full_flops_per_step = model_flops(experiment.train(), MaskedPairs::counted) * static_cast<double>(islands);
     compiled.ramp = experiment.recipe->ramp;
     compiled.round = experiment.recipe->round;
     compiled.loss_scale = experiment.recipe->loss_scale;
@@ -453,7 +452,8 @@ std::string round_text(const Compiled& compiled) {
     for (size_t name = 0; name < programs.size(); ++name) {
         if (!programs[name]) continue;
         const PlanSummary one = summary(programs[name]->plan, wire_bytes_of(compiled));
-        if (name > 0) text += fmt::format("program {}:\n{}", programs[name]->entry.name, one.text(programs[name]->plan.mesh));
+        if (name > 0)
+            text += fmt::format("program {}:\n{}", programs[name]->entry.name, one.text(programs[name]->plan.mesh));
         for (size_t c = 0; c < one.classes.size(); ++c)
             for (const ClassSummary::Traffic& traffic : one.classes[c].traffic) {
                 std::vector<double>& of = sent[traffic.axis][c];
@@ -478,7 +478,8 @@ std::string round_text(const Compiled& compiled) {
 std::string summary(const Compiled& compiled) {
     std::string active;
     if (const CompiledProgram* train = trained(compiled))
-        if (const int64_t count = active_parameters(train->plan.program) / compiled.islands.count; count != compiled.parameters)
+        if (const int64_t count = active_parameters(train->plan.program) / compiled.islands.count;
+            count != compiled.parameters)
             active = fmt::format(", {} active for a token", count_text(count));
     std::string text = fmt::format("{}: {} parameters{}, mesh {}\n", compiled.name, count_text(compiled.parameters),
                                    active, compiled.mesh.text().empty() ? "of one rank" : compiled.mesh.text());

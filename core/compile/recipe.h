@@ -136,8 +136,8 @@ struct Experiment {
     const MarkedProgram* find(std::string_view name) const;
 };
 
-/// Records the first step of the round for a batch, without marks. Throws Error with script lines: that of run:train if the batch is
-/// not a whole number of micro-batches.
+/// Records the first step of the round for a batch, without marks. Throws Error with script lines: that of run:train if
+/// the batch is not a whole number of micro-batches.
 Program train_step(const Recipe& recipe, int64_t batch);
 
 /// The batch sizes of the ramp below the full batch, ascending. Throws Error at `train_origin` if one is not a whole

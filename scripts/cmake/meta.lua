@@ -485,7 +485,7 @@ function Mesh:text() end
 ---@field op table<string, fun(x: Value, ...): Value, ...>            ops of C++ plugins by name: op/NAME
 ---@field strategy table<string, fun(options?: table): Strategy>    C++ plugins by name
 ---@field strategies table<string, fun(options?: table): Strategy>  those of orrery/strategies, in Lua
----@field methods table<string, fun(program: Program, options: table)>  those of orrery/methods: rounds of several programs
+---@field methods table<string, fun(program: Program, options: table)>  those of orrery/methods
 ---@field islands orrery.islands
 local orrery = {}
 --- Declares the script's options: { steps = 300, lr = { 1e-3, "help" } }; [script] and --set script.KEY=VALUE set them.
@@ -757,7 +757,7 @@ local islands = {}
 --- Counts a step of an island: at the end of the step's update, after what reads gradients.
 ---@param update Update
 function islands.count(update) end
---- In a program that takes no batch: begins the next round's counts and returns the weighted mean, a function of an array.
+--- In a program that takes no batch: begins the next round's counts, returns the weighted mean, a function of an array.
 ---@param update Update
 ---@return fun(x: Value): Value
 function islands.meet(update) end
