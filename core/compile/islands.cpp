@@ -40,7 +40,7 @@ Layout without_first(const Layout& whole) {
     return layout;
 }
 
-/// The layout of an input whose dim `batch` is split over the islands first, then over the axes of `one`.
+/// The layout of an input, its dim `batch` split over the islands first, then over the axes of `one`.
 Layout split_first(const Layout& one, int batch, AxisId islands) {
     Layout layout(one.splits().size());
     layout.set(islands, Placement::split(batch));
@@ -185,7 +185,7 @@ void read_mean(Program& marked, const Program& step, const Islands& islands, boo
     for (const ValueId id : marked.inputs())
         if (const auto batch = marked.dim(id, "batch"); batch && splits_batch)
             marked.store(id, islands.axis, Placement::split(*batch), islands.origin);
-    std::vector<std::string> scopes(marked.values.size());  // of the first reader, on whose stage the mean is made
+    std::vector<std::string> scopes(marked.values.size());  // of the first reader: its stage makes the mean
     for (size_t i = marked.ops.size(); i-- > 0;)
         for (const ValueId input : marked.ops[i].inputs) scopes[input] = marked.ops[i].scope;
     const std::vector<Op> readers = std::exchange(marked.ops, {});

@@ -257,7 +257,7 @@ void Session::initialize(uint64_t seed) {
         const Value& value = main().plan().program.value(place.value);
         if (value.role != Role::param && value.role != Role::state) continue;
         Tensor local = main().tensor(place.value);
-        const Value one = compiled_.islands.any() ? slice_of(value, compiled_.islands) : value;  // all begin with the same
+        const Value one = compiled_.islands.any() ? slice_of(value, compiled_.islands) : value;
         local.shape = one.layout.local_shape(one.type.shape, compiled_.mesh);
         draw_initial(*device_, one, local, one.layout.offset(one.type.shape, compiled_.mesh, job_.rank), seed);
     }

@@ -1,13 +1,13 @@
---- Parts of methods in which islands train on their own and meet now and then (o.strategy.islands). An outer program sees
--- whole arrays: the first dim of each has an element for each island.
+--- Parts of methods in which islands train on their own and meet now and then (o.strategy.islands). An outer
+-- program sees whole arrays: the first dim of each has an element for each island.
 local native = require "orrery.native"
 
 local islands = {}
 
 local function totals(name, shape) return native.state { name = "islands." .. name, shape = shape } end
 
---- islands.count(update): at the end of a step's update. Adds what the step has counted (tokens) and its loss to those of
--- the round.
+--- islands.count(update): at the end of a step's update. Adds what the step has counted (tokens) and its loss to
+-- those of the round.
 function islands.count(update)
   local count, loss = totals("count", {}), totals("loss", {})
   update:set(count, count + update:count())
@@ -25,9 +25,9 @@ local function factor(x)
   end
 end
 
---- islands.meet(update): for an outer program. Returns mean(x) -> x with the mean in each island's place, weighted by what
--- the islands have counted in the round. One that counted nothing adds nothing, whatever its x is. Begins the next round's
--- counts, and reports the mean loss of the round and the largest difference of two islands' losses.
+--- islands.meet(update): for an outer program. Returns mean(x) -> x with the mean in each island's place, weighted by
+-- what the islands have counted in the round. One that counted nothing adds nothing, whatever its x is. Begins the next
+-- round's counts, and reports the mean loss of the round and the largest difference of two islands' losses.
 function islands.meet(update)
   local first = update:params()()
   local dims = { { first.dims[1], first.shape[1] } }

@@ -110,7 +110,8 @@ wait_for steps_done stopped 7 || fail "seven steps"
 kill -TERM $run
 wait $run && fail "a stopped run exits with 0"
 grep -Eq "after step [0-9]*[05]; the checkpoint is committed" stopped.log || { tail -5 stopped.log; fail "a stop"; }
-refused "another program|the program's is f32[3," $orrery run islands.lua "${settings[@]}" --set mesh.site=3 --set script.every=5 \
+refused "another program|the program's is f32[3," \
+    $orrery run islands.lua "${settings[@]}" --set mesh.site=3 --set script.every=5 \
     --set run.folder=stopped
 refused "verify does not support islands" $orrery verify islands.lua "${settings[@]}" --set mesh.site=2 \
     --set script.every=5

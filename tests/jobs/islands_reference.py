@@ -1,5 +1,5 @@
-"""Float64 reference of methods over islands, for a table of logits of the next byte, zeros at first, under AdamW without
-decay or clip: prints the loss of island 0 after each step.
+"""Float64 reference of methods over islands, for a table of logits of the next byte, zeros at first, under AdamW
+without decay or clip: prints the loss of island 0 after each step.
 Usage: islands_reference.py METHOD ISLANDS EVERY STEPS TEXT, with the offsets of each step's samples, a line each, on
 standard input."""
 import math

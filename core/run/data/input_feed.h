@@ -45,7 +45,7 @@ private:
     const std::shared_ptr<const RowOrders> orders_;
     std::vector<Input> inputs_;
     int64_t batch_ = 0;
-    uint64_t island_ = 0;  ///< index of this rank's island, whose steps have random numbers of their own
+    uint64_t island_ = 0;  ///< index of this rank's island; each has random numbers of its own
     mutable std::vector<int64_t> draws_;  ///< scratch list of fill(): the draw of each row of the batch
 };
 

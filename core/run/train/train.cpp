@@ -257,7 +257,7 @@ private:
     }
 
     /// The status of all ranks after a step: that of its results or, as steps of islands have none, of the last program
-    /// after it in which the islands met; where none did, the run goes on.
+    /// after it in which the islands met; where none did, Status::go_on.
     Status voted(const StepPrograms::Step& now, const StopVote& vote) const {
         const HostResults* results = &now.results;
         if (session_.compiled().islands.any()) results = ran_.empty() ? nullptr : &ran_.back()->results;

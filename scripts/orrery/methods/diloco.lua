@@ -1,6 +1,6 @@
---- DiLoCo (Douillard et al. 2023, "DiLoCo: Distributed Low-Communication Training of Language Models"): islands train on
--- their own from shared outer params for `every` steps; then an outer step of SGD with Nesterov momentum moves the outer
--- params by the mean of what the islands moved away, and all begin again from these.
+--- DiLoCo (Douillard et al. 2023, "DiLoCo: Distributed Low-Communication Training of Language Models"): islands train
+-- on their own from shared outer params for `every` steps; then an outer step of SGD with Nesterov momentum moves the
+-- outer params by the mean of what the islands moved away, and all begin again from these.
 local islands = require "orrery.islands"
 local numbers = require "orrery.numbers"
 
