@@ -77,7 +77,7 @@ TEST_CASE("the mean and max cost of a step follow from the costs of programs") {
     CHECK(round.peak({3, 10}) == 13);
     CHECK(round.steps() == 50);
     CHECK(round.shortened(2).text() == "step*2 O");
-    CHECK(proved(" A*2  ( O save)*3 (save evaluate)*2", {true, false, false, false}).order() == "A*2 (O)*3");
+    CHECK(proved(" A*2  ( O B save)*3 (save evaluate)*2", {true, false, true, false, false}).order() == "A*2 (O B)*3");
     CHECK(round.shortened(2).steps() == 2);
     round = proved("A*300, then (B*4 O*3 (C)*2)*5", {true, true, false, true});
     CHECK(round.runs_per_step()[1] == Approx(4.0 / 6));
@@ -103,7 +103,7 @@ TEST_CASE("an invalid round is refused; the message has the position") {
     CHECK_THAT(refused("step, O"), Catch::Contains("expected \"then\" at character 7"));
     CHECK_THAT(refused("step, then"), Catch::Contains("expected the name of a program at character 11"));
     CHECK_THAT(refused("step / O"), Catch::Contains("expected the name of a program at character 6"));
-    CHECK_THAT(refused(std::string(40, '(') + "A"), Catch::Contains("at most 32 brackets"));
+    CHECK_THAT(refused(std::string(40, '(') + "A"), Catch::Contains("at most 32 nested brackets"));
 }
 
 TEST_CASE("a round that cannot train is refused") {

@@ -125,6 +125,16 @@ TEST_CASE("an array of a program without a forward pass is on the pipeline stage
         CHECK(plan.program.value(place.value).name.substr(0, 2) != "b.");
 }
 
+TEST_CASE("a program that only copies params needs no stages of its own") {
+    const std::string copies =
+        "p:also('O', function(u) for p in u:params() do u:set(u:state(p, 'outer'), p) end end)\np:round 'step*2 O'\n";
+    const auto made = traced(trained + copies, sizes + "[mesh]\npp = 2\n",
+                             "p:parallel { require('orrery.strategy').define('cut', {}, function(program, mesh)\n"
+                             "  program:stage('a', 0) program:stage('b', 1) program:pipeline { axis = 'pp', schedule = "
+                             "'1f1b' } end) {} }\n");
+    CHECK(compile_training(*made, {}).find("O")->plan.classes.size() == 2);
+}
+
 TEST_CASE("a round of steps only, and one with a ramp, has every size of each") {
     const std::string two =
         "p:also('A', function(u) " + set + " end)\np:also('B', function(u) " + set + " end)\np:round 'A*3, then B'\n";
@@ -165,8 +175,8 @@ TEST_CASE("a round that cannot run is refused with the line of the script") {
 
 TEST_CASE("arrays that programs share must be the same in each") {
     const std::string kept = "p:also('O', function(u) for p in u:params() do u:set(p, u:state(p, 'm'";
-    CHECK(
-        has(refused(trained + kept + ", 'ones')) end end)\np:round 'step O'\n"), "begin a.w.m with different values"));
+    CHECK(has(refused(trained + kept + ", 'ones')) end end)\np:round 'step O'\n"),
+              "different initial values of state a.w.m"));
     CHECK(refused(trained + kept + ")) end end)\np:round 'step O'\n") == "nothing is refused");
     const auto array = [](const std::string& shape) {
         return "p:also('O', function(u) u:set(o.state { name = 'mean', shape = " + shape +
@@ -204,8 +214,8 @@ TEST_CASE("what an update is given in place of gradients is whole, and comes fir
         return trained + "p:also('O', function(u) " + body + " end)\np:round 'step O'\n";
     };
     const std::string give = "for p in u:params() do u:gradient(p, p * 1) end ";
-    CHECK(refused(outer(give + "u:count(o.constant(1)) o.optim.sgd {} (u)")) == "nothing is refused");
-    CHECK(has(refused(outer(give + "o.optim.sgd {} (u)")), "update:count(value)"));
+    CHECK(refused(outer(give + "u:count(o.constant(1)) o.optim.sgd { name = 'o' } (u)")) == "nothing is refused");
+    CHECK(has(refused(outer(give + "o.optim.sgd { name = 'o' } (u)")), "update:count(value)"));
     CHECK(has(refused(outer("for p in u:params() do u:gradient(p, p * 1) break end " + set)),
               "gave other params a gradient, but not b.w"));
     CHECK(has(refused(outer(set + give)), "has already read gradients of the batch"));

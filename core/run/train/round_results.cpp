@@ -10,6 +10,12 @@
 
 namespace orrery {
 
+std::string_view judged_norm(const Compiled& compiled, const Program& program) {
+    if (compiled.loss_scale) return "";
+    if (program.result(guard_name)) return guard_name;
+    return program.result("grad_norm") ? "grad_norm" : "";
+}
+
 TrainedNumbers trained_numbers(const Compiled& compiled) {
     const auto any = [all = round_programs(compiled)](const char* result) {
         return std::ranges::any_of(

@@ -1,6 +1,7 @@
 #pragma once
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "run/metrics/recorded_results.h"
@@ -9,6 +10,8 @@
 
 namespace orrery {
 
+/// Name of the result that says whether all gradients are finite; "": there is none, or a loss scale handles overflows.
+std::string_view judged_norm(const Compiled& compiled, const Program& program);
 /// The optional numbers that the programs of the round give together.
 TrainedNumbers trained_numbers(const Compiled& compiled);
 

@@ -29,13 +29,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Name of the result that says whether all gradients are finite; "": there is none, or a loss scale handles overflows.
-std::string_view judged_norm(const Compiled& compiled, const Program& program) {
-    if (compiled.loss_scale) return "";
-    if (program.result(guard_name)) return guard_name;
-    return program.result("grad_norm") ? "grad_norm" : "";
-}
-
 class Trainer {
 public:
     explicit Trainer(const TrainingRun& run)
