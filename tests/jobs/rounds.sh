@@ -119,7 +119,9 @@ grep -q "round.U on one rank: no forward or backward pass" drawn.txt || { cat dr
 # Actions of the host.
 ran acted --set "script.round=(step*2 evaluate save)" --set checkpoint.every_steps=0 --set train.evaluate_every=0
 [ "$(grep -c eval_loss acted/metrics.jsonl)" -eq 3 ] || { cat acted/metrics.jsonl; fail "three evaluations"; }
-for step in 2 4 6; do [ -d acted/checkpoints/step-0000000$step ] || { ls acted/checkpoints; fail "save of $step"; }; done
+for step in 2 4 6; do
+    [ -d acted/checkpoints/step-0000000$step ] || { ls acted/checkpoints; fail "save of step $step"; }
+done
 [ ! -d acted/checkpoints/step-00000001 ] || { ls acted/checkpoints; fail "a save that nothing asked for"; }
 refused "no program \"outer\"" $orrery check round.lua "${settings[@]}" --set "script.round=step outer"
 echo "1 passed, 0 failed"

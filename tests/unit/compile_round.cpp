@@ -77,7 +77,7 @@ TEST_CASE("the mean and max cost of a step follow from the costs of programs") {
     CHECK(round.peak({3, 10}) == 13);
     CHECK(round.steps() == 50);
     CHECK(round.shortened(2).text() == "step*2 O");
-    CHECK(proved(" A*2  ( O B save)*3 (save evaluate)*2", {true, false, true, false, false}).order() == "A*2 (O B)*3");
+    CHECK(proved(" A*2  ( O B)*3 (save evaluate)*2", {true, false, true, false, false}).order() == "A*2 (O B)*3");
     CHECK(round.shortened(2).steps() == 2);
     round = proved("A*300, then (B*4 O*3 (C)*2)*5", {true, true, false, true});
     CHECK(round.runs_per_step()[1] == Approx(4.0 / 6));

@@ -218,7 +218,8 @@ TEST_CASE_METHOD(Fixture, "ops of codes say which blocks, bits and scales they t
           "mlp.lua:9: quantize: dtype is i32; give i8, f8e4m3 or f8e5m2");
     CHECK(fails("quantize", {x}, {{"dtype", "i8"s}, {"bits", int64_t{3}}}) ==
           "mlp.lua:9: quantize: bits = 3; give 8, 4, 2 or 1");
-    CHECK(fails("quantize", {x}, {{"bits", int64_t{4}}}) == "mlp.lua:9: quantize: bits = 4 with dtype f8e4m3; use dtype = i8");
+    CHECK(fails("quantize", {x}, {{"bits", int64_t{4}}}) ==
+          "mlp.lua:9: quantize: bits = 4 with dtype f8e4m3; use dtype = i8");
     CHECK(fails("quantize", {x}, {{"block", int64_t{0}}}) ==
           "mlp.lua:9: quantize: block = 0 is out of range: expected 1 to 2^40");
     CHECK(fails("quantize", {x}, {{"block", std::numeric_limits<int64_t>::max()}}) ==

@@ -19,7 +19,8 @@ int64_t blocks_of(int64_t size, int64_t block) { return (size + block - 1) / blo
 int64_t code_bits(const Infer& at, DType type) {
     const int64_t bits = at.attributes.has("bits") ? at.attributes.integer("bits") : 8;
     if (bits != 8 && bits != 4 && bits != 2 && bits != 1) at.fail(fmt::format("bits = {}", bits), "give 8, 4, 2 or 1");
-    if (bits != 8 && type != DType::i8) at.fail(fmt::format("bits = {} with dtype {}", bits, name_of(type)), "use dtype = i8");
+    if (bits != 8 && type != DType::i8)
+        at.fail(fmt::format("bits = {} with dtype {}", bits, name_of(type)), "use dtype = i8");
     return bits;
 }
 
