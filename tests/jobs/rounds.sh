@@ -117,7 +117,8 @@ $orrery draw round.lua "${settings[@]}" --set "script.round=G U" --program U > d
 grep -q "round.U on one rank: no forward or backward pass" drawn.txt || { cat drawn.txt; fail "draw --program"; }
 
 # Actions of the host.
-ran acted --set "script.round=(step*2 evaluate save)" --set checkpoint.every_steps=0 --set train.evaluate_every=0
+ran acted --set "script.round=(step*2 evaluate save)" --set checkpoint.every_steps=0 \
+    --set checkpoint.keep=10 --set train.evaluate_every=0
 [ "$(grep -c eval_loss acted/metrics.jsonl)" -eq 3 ] || { cat acted/metrics.jsonl; fail "three evaluations"; }
 for step in 2 4 6; do
     [ -d acted/checkpoints/step-0000000$step ] || { ls acted/checkpoints; fail "save of step $step"; }
