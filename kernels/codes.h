@@ -1,4 +1,7 @@
-// Codes of blocks: the same f32 operations on every device, so that codes are equal bit for bit.
+// Codes of blocks. All devices run the same f32 operations, so codes and scales are equal bit for bit, except the
+// scales of sign: each device adds the magnitudes in its own order. The scale of a block with NaNs is the one with the
+// largest payload, without its sign. Devices may differ in the bits of an f16 element that is a NaN, and in the sign of
+// an f8 code that is a NaN.
 //
 // A block of n elements x with the largest magnitude t has a scale s. d: what its codes stand for.
 //   i8, i4: s = t / 127 or t / 7. |x - d| <= 0.501 s: half a step, and what rounding x / s in f32 adds.
@@ -44,7 +47,7 @@ ORRERY_HOST_DEVICE std::uint8_t to_f8(float x) {
     return static_cast<std::uint8_t>((bits >> 24 & 0x80u) | code);
 }
 
-/// Exact.
+/// Converts an 8-bit float to f32, exactly.
 template <int mantissa>
 ORRERY_HOST_DEVICE float from_f8(std::uint8_t code) {
     using T = F8<mantissa>;
@@ -73,7 +76,9 @@ ORRERY_HOST_DEVICE float scale_of(Code code, float top, bool narrow) {
                           : code == Code::f8e4m3 ? 448.0f
                           : code == Code::f8e5m2 ? 57344.0f
                                                  : 1.0f;
-    float scale = quotient(top, largest);
+    // As division does on a CPU; on a GPU it gives all NaNs the same bits.
+    const auto quiet = std::bit_cast<float>(std::bit_cast<std::uint32_t>(top) | 0x400000u);
+    float scale = top == top ? quotient(top, largest) : quiet;
     const auto bits = std::bit_cast<std::uint32_t>(scale);
     if (narrow) scale = std::bit_cast<float>((bits > 0x7f800000u ? bits | 0x400000u : bits + 0xffffu) & 0xffff0000u);
     const bool divides = code != Code::i2 && code != Code::sign;

@@ -277,12 +277,14 @@ ORRERY_HOST_DEVICE MergeShares<T> merge_shares(T a, T b) {
 struct Blocks {
     std::int64_t rows = 1, cols = 0, block = 0;
 
-    ORRERY_HOST_DEVICE std::int64_t a_row() const { return (cols + block - 1) / block; }
-    ORRERY_HOST_DEVICE std::int64_t count() const { return rows * a_row(); }
-    /// Index of the first element of block b, and its elements.
-    ORRERY_HOST_DEVICE std::int64_t first(std::int64_t b) const { return b / a_row() * cols + b % a_row() * block; }
+    ORRERY_HOST_DEVICE std::int64_t blocks_per_row() const { return (cols + block - 1) / block; }
+    ORRERY_HOST_DEVICE std::int64_t count() const { return rows * blocks_per_row(); }
+    /// Index of the first element of block b, and its number of elements.
+    ORRERY_HOST_DEVICE std::int64_t first(std::int64_t b) const {
+        return b / blocks_per_row() * cols + b % blocks_per_row() * block;
+    }
     ORRERY_HOST_DEVICE std::int64_t size(std::int64_t b) const {
-        const std::int64_t left = cols - b % a_row() * block;
+        const std::int64_t left = cols - b % blocks_per_row() * block;
         return left < block ? left : block;
     }
 };
@@ -383,18 +385,19 @@ struct Kernels {
     /// y [n, cols] = 1 in column id - start, else 0; y i32 or f.
     void (*one_hot)(Context&, const std::int32_t* ids, i64 n, i64 start, i64 cols, Out y);
 
-    /// q (i8 or 8-bit floats, by the code) like x, and a scale for each block. narrow: it is rounded up to bf16.
+    /// x f32, bf16 or f16 [rows, cols] -> q [rows, cols] (i8 or 8-bit floats, by the code), scale [rows, blocks].
+    /// narrow: scale is bf16, rounded up; otherwise f32. q and scale must not overlap x. Reads x twice.
     void (*quantize)(Context&, const Blocks&, Code, bool narrow, In x, void* q, Out scale);
-    /// y = what q and its scale stand for, rounded to the type of y.
+    /// y [rows, cols] = the numbers that q encodes with scale [rows, blocks], rounded to the type of y.
     void (*dequantize)(Context&, const Blocks&, Code, const void* q, In scale, Out y);
-    /// y u8 [rows, ceil(cols / n)] = n = 8 / bits codes a byte, of their last bits, the first in the lowest bits; 0
-    /// beyond the end of a row.
+    /// Packs the last `bits` (4, 2 or 1) bits of each code of q into y u8 [rows, ceil(cols * bits / 8)], the first code
+    /// in the lowest bits. Bits after the end of a row are 0.
     void (*pack)(Context&, int bits, const std::int8_t* q, std::uint8_t* y, i64 rows, i64 cols);
-    /// q [rows, cols] = codes of y, by their sign bit.
+    /// The inverse of pack: q [rows, cols]. The highest of the `bits` bits is the sign.
     void (*unpack)(Context&, int bits, const std::uint8_t* y, std::int8_t* q, i64 rows, i64 cols);
-    /// values (of x's type) and ids [blocks, k]: the k elements of largest magnitude of each block, NaN above all,
-    /// equal ones by index; in the order of their index in the block. A block of fewer elements: all, then 0 with id
-    /// -1.
+    /// x [rows, cols] -> values (x's type) and ids [rows, blocks, k]: the k elements of largest magnitude of each
+    /// block, in ascending order of their index in the block, which ids holds. Ties: the lower index first; NaN is
+    /// above all numbers. A block of fewer than k elements: all of them, then 0 with id -1.
     void (*block_top_k)(Context&, const Blocks&, i64 k, In x, Out values, std::int32_t* ids);
 
     /// slots i32 like ids [groups, tokens, choices], load i32 [groups, experts]: each choice, in order, gets the next

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <limits>
+#include <map>
 
 #include "base/text.h"
 #include "cli/dump.h"
@@ -21,8 +22,8 @@
 #include "run/checkpoint/retain/room.h"
 #include "run/data/input_feed.h"
 #include "run/export/published_record.h"
-#include "run/metrics/recorded_results.h"
 #include "run/record/step_trace.h"
+#include "run/train/round_results.h"
 
 namespace orrery {
 namespace {
@@ -243,7 +244,7 @@ int check_command(const ScriptCommand& command) {
     if (command.rank >= 0 && command.show != "plan")
         throw Error("--rank is only supported with --print plan, which prints the plan of this rank", Fault::usage);
     std::optional<Dump> dump;
-    std::string lowered;
+    std::map<std::string, std::string> lowered;  // by name of the program
     ScriptUse use{.scratch = ScriptUse::Scratch::noted, .prints = command.show.empty()};
     use.compile = [&](ScriptRunner& checked, Experiment experiment) {
         lowered.clear();
@@ -264,17 +265,18 @@ int check_command(const ScriptCommand& command) {
     ScriptRunner script(command, Job{}, std::move(use));
     script.look = [&](std::string_view pass, const Program& program, const Mesh* mesh) {
         if (dump) dump->look(pass, program, mesh);
-        if (command.show == "program" && pass == passes().back().name && lowered.empty())
-            lowered = program_text(program, mesh);  // the full step is compiled before smaller ones
+        if (command.show == "program" && pass == passes().back().name && !lowered.contains(program.name))
+            lowered[program.name] = program_text(program, mesh);  // the full step is compiled before smaller ones
     };
     if (!command.dump.empty()) dump.emplace(command.dump);
     load_checked(script, 0);
     script.run();
     const Compiled& compiled = script.compiled();
-    const std::vector<RecordedResult> results = recorded_results(compiled.train().program);
+    const RoundResults results(compiled);
     if (!command.show.empty()) {
         if (script.data && script.data->source->complete()) prove_there(script);
-        const std::string text = command.show == "plan" ? plan_text(compiled.train(), command.rank) : lowered;
+        const Plan& plan = round_program(compiled, command.program, "--program").plan;
+        const std::string text = command.show == "plan" ? plan_text(plan, command.rank) : lowered[plan.program.name];
         std::fwrite(text.data(), 1, text.size(), stdout);
         return 0;
     }
@@ -282,8 +284,7 @@ int check_command(const ScriptCommand& command) {
     for (const CompiledProgram& program : compiled.programs) std::printf("program %s\n", declared(program).c_str());
     list_marks(compiled.train().program);
     say_order(compiled.train().program, compiled.train().mesh);
-    for (const RecordedResult& result : results)
-        if (!result.why_not.empty()) std::printf("%s\n", result.why_not.c_str());
+    for (const std::string& line : results.left_out()) std::printf("%s\n", line.c_str());
     std::vector<LayerTraffic> layers;
     std::printf("%s", lint_text(redistributions(compiled.train(), wire_bytes_of(compiled), &layers)).c_str());
     std::printf("%s", layers_text(layers).c_str());

@@ -125,6 +125,8 @@ Command check(ScriptCommand& script) {
         Flag("--dump", &script.dump, "write each program after each pass, and each plan, to this new folder"),
         Flag("--print", &script.show, "print only this of the train step: program or plan",
              one_of({"program", "plan"})),
+        Flag("--program", &script.program, "with --print: program of the round to print; default: the first",
+             {.needs = "--print"}),
         Flag("--rank", &script.rank, "with --print plan: of the class of this rank", whole_number(0, billion),
              {.needs = "--print"}),
     };
@@ -196,6 +198,7 @@ Command draw(ScriptCommand& script, DrawCommand& draw) {
         Flag("--micro", &draw.micro, "with --schedule: micro-batches", whole_number(0, billion)),
         Flag("--chunks", &draw.chunks, "with --schedule: stages of each rank; 0: as many as it needs",
              in_range(0, 1024)),
+        Flag("--program", &draw.program, "program of the round to draw; default: the first"),
         Flag("--by", &draw.by, "length of a fragment: unit or flops", one_of({"unit", "flops"})),
         Flag("--width", &draw.width, "columns of the text; 0: the terminal's", whole_number(0, 1'000'000)),
         Flag("--colour", &draw.colour, "auto, always or never", one_of({"auto", "always", "never"})),

@@ -27,6 +27,7 @@ struct ScriptCommand {
     bool script_help = false;           ///< print the options that the script declares
     std::string dump;                   ///< check: folder to write the plans to, and the programs after each pass
     std::string show;                   ///< check: print only "program" or "plan"; "": the report
+    std::string program;                ///< check: program of the round to print; "": the first
     int64_t rank = -1;                  ///< check: rank whose plan alone is printed; -1: the plans of all ranks
     int64_t nodes = 1, node_rank = 0;   ///< number of hosts and of this one; check: 0 hosts: as many as needed
     std::string rendezvous;             ///< "host:port", for several nodes
@@ -58,6 +59,7 @@ struct DrawCommand {
     std::string out;       ///< an .svg file; "": text on the terminal
     std::string schedule;  ///< draws a schedule instead of a script's plan: its name, its Lua file or a file of orders
     int64_t stages = 0, micro = 0, chunks = 0;  ///< stages, micro-batches and chunks of the schedule; 0: its own
+    std::string program;                        ///< program of the round to draw; "": the first
     std::string by = "unit", colour = "auto";
     int width = 0;  ///< columns of the drawing; 0: the terminal's
 };

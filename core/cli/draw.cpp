@@ -175,7 +175,10 @@ int draw_command(const ScriptCommand& script, const DrawCommand& command) {
     ScriptRunner drawn(script, Job{}, {.scratch = ScriptUse::Scratch::noted, .prints = false});
     drawn.load_for_hosts(0);
     drawn.run();
-    const Plan& plan = drawn.compiled().train();
+    const Plan& plan = round_program(drawn.compiled(), command.program, "--program").plan;
+    if (const Round& round = drawn.compiled().round; command.program.empty() && round.names().size() > 1)
+        std::fprintf(stderr, "round %s: drawing program %s; choose another with --program NAME\n", round.text().c_str(),
+                     round.names().front().c_str());
     for (const std::string& note : drawn.notes) std::fprintf(stderr, "%s\n", note.c_str());
     show(picture(plan, command.by == "flops", drawn.settings.memory_bytes), command);
     return 0;

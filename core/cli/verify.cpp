@@ -44,8 +44,10 @@ int64_t check_parts(const DataSpec& whole) {
     return blocks;
 }
 
-/// Verifies that the plan computes what one device computes. `checked`: number of data blocks that were read twice.
-VerifyReport verify_plan(ScriptRunner& script, const Plan& plan, const VerifyOptions& options, int64_t& checked) {
+/// Verifies that the plans of the round, by index of their names, compute what one device computes. `checked`: number
+/// of data blocks that were read twice.
+std::map<size_t, VerifyReport> verify_plans(ScriptRunner& script, const std::map<size_t, Plan>& plans,
+                                            const Round& round, const VerifyOptions& options, int64_t& checked) {
     std::mutex one_at_a_time;  // guards the configuration, which plugins read
     const auto device = [&] {
         const std::lock_guard lock(one_at_a_time);
@@ -57,19 +59,24 @@ VerifyReport verify_plan(ScriptRunner& script, const Plan& plan, const VerifyOpt
         return script.registry.transport(threads, asked)(script.config().table("transport").table(threads));
     };
     const Program& train = script.experiment->train();
+    const Plan& first = plans.at(round.program_of(1));
     std::optional<Dataset> data;
     if (script.data) {
         checked = check_parts(*script.data);
         data.emplace(*script.data);
-        checked += check_source(*data, plan, ids_of(train), options.steps);
+        checked += check_source(*data, first, ids_of(train), options.steps);
     }
     const auto sources_device = device();
     WholeSources sources(*sources_device, script.settings.seed, train, data ? &*data : nullptr,
-                         token_order(train, plan.mesh));
+                         token_order(train, first.mesh));
     const Compiled& compiled = script.compiled();
-    return verify({train, plan, compiled.persistent, device, transport, std::ref(sources), script.settings.timeout,
-                   compiled.collectives},
-                  options);
+    const std::vector<const CompiledProgram*> programs = round_programs(compiled);
+    std::map<size_t, VerifyCase> cases;
+    for (const auto& [name, plan] : plans)
+        cases.try_emplace(
+            name, VerifyCase{script.experiment->find(programs[name]->entry.name)->program, plan, compiled.persistent,
+                             device, transport, std::ref(sources), script.settings.timeout, compiled.collectives});
+    return verify(cases, round, options);
 }
 
 /// Returns a line with the configured transports, by axis, in whose place verify uses threads; "": none.
@@ -80,15 +87,6 @@ std::string not_verified(const std::map<std::string, std::string>& replaced) {
     if (text.empty()) return text;
     return fmt::format(
         "  not verified: transport {}; verify runs ranks as threads, with a plan for transport threads\n", text);
-}
-
-/// Returns a line with the programs of the round that are not verified; "": none.
-std::string beyond_first(const Compiled& compiled) {
-    std::vector<std::string> names = compiled.round.names();
-    std::erase_if(names, [](const std::string& name) { return name == "save" || name == "evaluate"; });
-    if (names.size() == 1) return "";
-    return fmt::format("  not verified: {}; of the round {} only {} runs\n",
-                       join_few({names.begin() + 1, names.end()}, 5), quote(compiled.round.text()), names.front());
 }
 
 }  // namespace
@@ -114,18 +112,34 @@ int verify_command(const ScriptCommand& command) {
     const Origin asked = script.config().table("run").where("transport");
     script.loader.load("transport", threads, script.registry, asked);  // needed even for a mesh of one rank
     script.run();
-    const Plan plan = unrolled(script.compiled().train());  // unrolled, since each instruction is judged by itself
+    if (const Islands& islands = script.compiled().islands; islands.any())
+        throw Error(islands.origin,
+                    fmt::format("verify does not support islands yet: it compares one island's step with one device\n"
+                                "  verify the script without the strategy islands, and with mesh.{} = 1",
+                                islands.axis));
+    const Round round = script.compiled().round.shortened(2);  // each repetition is verified twice
+    std::map<size_t, Plan> plans;
+    const std::vector<const CompiledProgram*> programs = round_programs(script.compiled());
+    for (size_t name = 0; name < programs.size(); ++name)  // unrolled, since each instruction is judged by itself
+        if (programs[name]) plans.emplace(name, unrolled(programs[name]->plan));
     VerifyOptions options = command.verify;
+    if (!round.plain()) options.steps = std::max(options.steps, round.steps() + 1);  // what the last one left, too
     for (const std::string& text : command.injections) options.injections.push_back(parse_injection(text));
     int64_t checked = 0;
-    const VerifyReport report = verify_plan(script, plan, options, checked);
+    const std::map<size_t, VerifyReport> reports = verify_plans(script, plans, round, options, checked);
     std::printf("%s", not_verified(replaced).c_str());
-    std::printf("%s", beyond_first(script.compiled()).c_str());
+    if (!round.plain())
+        std::printf("round %s, verified as %s: %s\n", script.compiled().round.text().c_str(), round.text().c_str(),
+                    plural(options.steps, "step").c_str());
     if (checked > 0)
         std::printf("  plugin %s: %s read twice, each equal to its part of the whole sample\n",
                     script.data->plugin.c_str(), plural(checked, "block").c_str());
-    std::printf("%s", report.text(plan, options).c_str());
-    return report.passed() ? 0 : 1;
+    bool passed = true;
+    for (const auto& [name, report] : reports) {
+        std::printf("%s", report.text(plans.at(name), options).c_str());
+        passed &= report.passed();
+    }
+    return passed ? 0 : 1;
 }
 
 }  // namespace orrery

@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
 #include <utility>
 
 #include "base/hash.h"
@@ -139,6 +143,30 @@ std::vector<const Plan*> Compiled::plans() const {
     return all;
 }
 
+std::vector<const CompiledProgram*> round_programs(const Compiled& compiled) {
+    std::vector<const CompiledProgram*> all(compiled.round.names().size(), nullptr);
+    for (const CompiledProgram& program : compiled.programs) {
+        const ProgramEntry& entry = program.entry;
+        const bool step = entry.role == ProgramRole::train;
+        if ((!step && entry.role != ProgramRole::update) || is_smaller_step(entry, compiled.sizes.full())) continue;
+        all[round_index(compiled.round, entry)] = &program;
+    }
+    return all;
+}
+
+const CompiledProgram& round_program(const Compiled& compiled, std::string_view name, std::string_view flag) {
+    if (name.empty()) return compiled.programs.front();
+    const std::vector<const CompiledProgram*> programs = round_programs(compiled);
+    std::vector<std::string> names;
+    for (size_t i = 0; i < programs.size(); ++i) {
+        if (!programs[i]) continue;
+        names.push_back(compiled.round.names()[i]);
+        if (names.back() == name) return *programs[i];
+    }
+    throw Error(fmt::format("{} {}: the round {} has no such program{}", flag, name, quote(compiled.round.text()),
+                            choices("its programs", std::string(name), names)));
+}
+
 const CompiledProgram* Compiled::find(std::string_view wanted) const {
     const auto found = std::find_if(programs.begin(), programs.end(),
                                     [&](const auto& program) { return program.entry.name == wanted; });
@@ -209,10 +237,13 @@ CompiledProgram compile_program(const Experiment& experiment, const MarkedProgra
                                 const CompileOptions& given) {
     CompileOptions options = given;
     options.redistribution = experiment.recipe->redistribution;
-    options.status_word = made.entry.role == ProgramRole::train;
+    const Islands& islands = experiment.recipe->islands;  // which vote where they meet
+    options.status_word = made.entry.role == (islands.any() ? ProgramRole::update : ProgramRole::train);
     if (experiment.schedule) options.schedule = &*experiment.schedule;
     try {
-        return compile_one(made.entry, made.program, made.mesh, places, options);
+        CompiledProgram program = compile_one(made.entry, made.program, made.mesh, places, options);
+        if (islands.any() && made.entry.role == ProgramRole::train) give_slices(program.plan, islands);
+        return program;
     } catch (const Error& error) {
         if (!is_smaller_step(made.entry, experiment.recipe->batch)) throw;
         std::string text = error.what();
@@ -236,15 +267,17 @@ Compiled of_experiment(const Experiment& experiment, const CompileOptions& optio
     compiled.carriers = carriers_of(options);
     compiled.mesh = experiment.mesh;
     compiled.recipe = experiment.recipe->digest();
+    const int64_t islands = experiment.recipe->islands.count;
     compiled.parameters = parameters_of(experiment.train());
-    compiled.tokens_per_step = tokens_of(experiment.train());
+    compiled.tokens_per_step = tokens_of(experiment.train()) * islands;
     compiled.nats = predicts_ids(experiment.train());
-    compiled.flops_per_step = model_flops(experiment.train());
-    compiled.full_flops_per_step = model_flops(experiment.train(), MaskedPairs::counted);
+    compiled.flops_per_step = model_flops(experiment.train()) * static_cast<double>(islands);
+    compiled.full_flops_per_step = model_flops(experiment.train(), MaskedPairs::counted) * static_cast<double>(islands);
     compiled.ramp = experiment.recipe->ramp;
     compiled.round = experiment.recipe->round;
     compiled.loss_scale = experiment.recipe->loss_scale;
-    compiled.sizes = BatchSizes(sequences_of(experiment.train()), compiled.ramp);
+    compiled.islands = experiment.recipe->islands;
+    compiled.sizes = BatchSizes(sequences_of(experiment.train()) * islands, compiled.ramp);
     compiled.capacities = experiment.recipe->capacities;
     compiled.snapshot = options.snapshot;
     return compiled;
@@ -406,12 +439,64 @@ std::string full_flops_text(const Compiled& compiled) {
     return fmt::format(", {:.3g} counting masked pairs", compiled.full_flops_per_step / 1e12);
 }
 
+/// By axis of the mesh: the bytes that a rank sends per step of the round, mean and max over steps, max over ranks.
+std::map<AxisId, std::pair<double, double>> round_traffic(const Compiled& compiled,
+                                                          const std::vector<const CompiledProgram*>& programs,
+                                                          const std::vector<PlanSummary>& summaries) {
+    const std::vector<double> runs = compiled.round.runs_per_step();
+    std::map<AxisId, std::pair<double, double>> all;
+    std::set<std::vector<int>> seen;  // classes of a rank in all programs: ranks with the same ones send the same
+    for (int64_t rank = 0; rank < compiled.mesh.ranks(); ++rank) {
+        std::vector<int> classes(programs.size(), none);
+        std::map<AxisId, std::vector<double>> sent;  // by axis and program
+        for (size_t i = 0; i < programs.size(); ++i)
+            if (programs[i])
+                classes[i] = static_cast<int>(&programs[i]->plan.class_of(rank) - programs[i]->plan.classes.data());
+        if (!seen.insert(classes).second) continue;
+        for (size_t i = 0; i < programs.size(); ++i) {
+            if (!programs[i]) continue;
+            for (const ClassSummary::Traffic& traffic : summaries[i].classes[classes[i]].traffic) {
+                std::vector<double>& of = sent[traffic.axis];
+                of.resize(programs.size(), 0.0);
+                of[i] += static_cast<double>(traffic.bytes_sent);
+            }
+        }
+        for (const auto& [axis, of] : sent) {
+            auto& [mean, peak] = all[axis];
+            mean = std::max(mean, std::inner_product(of.begin(), of.end(), runs.begin(), 0.0));
+            peak = std::max(peak, compiled.round.peak(of));
+        }
+    }
+    return all;
+}
+
+/// Lists the round, the summary of each program after its first, and by axis the bytes that a rank sends per step. ""
+/// for a plain round.
+std::string round_text(const Compiled& compiled) {
+    if (compiled.round.plain()) return "";
+    std::string text = fmt::format("round: {}\n", compiled.round.text());
+    const std::vector<const CompiledProgram*> programs = round_programs(compiled);
+    std::vector<PlanSummary> summaries(programs.size());
+    for (size_t i = 0; i < programs.size(); ++i) {
+        if (!programs[i]) continue;
+        summaries[i] = summary(programs[i]->plan, wire_bytes_of(compiled));
+        if (i > 0)
+            text += fmt::format("program {}:\n{}", programs[i]->entry.name, summaries[i].text(programs[i]->plan.mesh));
+    }
+    for (const auto& [axis, sent] : round_traffic(compiled, programs, summaries))
+        text += fmt::format("round over {}: a rank sends {} per step on average, max {} in one step\n",
+                            compiled.mesh.axis(axis).name, bytes_text(std::llround(sent.first)),
+                            bytes_text(std::llround(sent.second)));
+    return text;
+}
+
 }  // namespace
 
 std::string summary(const Compiled& compiled) {
     std::string active;
     if (const CompiledProgram* train = trained(compiled))
-        if (const int64_t count = active_parameters(train->plan.program); count != compiled.parameters)
+        if (const int64_t count = active_parameters(train->plan.program) / compiled.islands.count;
+            count != compiled.parameters)
             active = fmt::format(", {} active for a token", count_text(count));
     std::string text = fmt::format("{}: {} parameters{}, mesh {}\n", compiled.name, count_text(compiled.parameters),
                                    active, compiled.mesh.text().empty() ? "of one rank" : compiled.mesh.text());
@@ -421,14 +506,7 @@ std::string summary(const Compiled& compiled) {
                                                          : count_text(compiled.sizes.full()) + " samples",
                             compiled.flops_per_step / 1e12, full_flops_text(compiled),
                             orrery::summary(compiled.train(), wire_bytes_of(compiled)).text(compiled.mesh));
-    if (!compiled.round.plain()) text += fmt::format("round: {}\n", compiled.round.text());
-    for (const CompiledProgram& program : compiled.programs) {
-        const ProgramEntry& entry = program.entry;
-        const bool trains = entry.role == ProgramRole::train && !is_smaller_step(entry, compiled.sizes.full());
-        if (&program == &compiled.programs.front() || (!trains && entry.role != ProgramRole::update)) continue;
-        text += fmt::format("program {}:\n{}", entry.name,
-                            orrery::summary(program.plan, wire_bytes_of(compiled)).text(compiled.mesh));
-    }
+    text += round_text(compiled);
     for (const auto& [axis, tables] : compiled.collectives)
         for (const ChunkTable& table : tables)
             text +=

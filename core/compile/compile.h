@@ -25,6 +25,7 @@ struct Compiled {
     std::vector<CompiledProgram> programs;  ///< in the order of Experiment::programs; the first has params and states
     BatchRamp ramp;
     Round round;
+    Islands islands;
     std::optional<LossScale> loss_scale;
     BatchSizes sizes;                ///< batch of every step, in sequences
     std::vector<double> capacities;  ///< capacities of the train step, ascending; empty: it has none
@@ -53,6 +54,11 @@ struct Compiled {
     int64_t largest_snapshot() const;
 };
 
+/// The programs of the round, by index of their names in it, at the full batch and the largest capacity; nullptr: an
+/// action of the host.
+std::vector<const CompiledProgram*> round_programs(const Compiled& compiled);
+/// The program of the round with this name; "": its first. Throws Error, naming `flag`, for an unknown name.
+const CompiledProgram& round_program(const Compiled& compiled, std::string_view name, std::string_view flag);
 /// One op of each op plugin that the programs use, sorted by plugin.
 std::vector<const PluginOp*> brought_ops(const Compiled& compiled);
 /// Throws Error at the first op of a plugin that has no kernel for this kind of device. For commands without a device.

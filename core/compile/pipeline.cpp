@@ -29,7 +29,9 @@ constexpr unsigned all = train | evaluate | logits | update;
 void record(Program& p, const PassInput& in) {
     const ProgramRole role = in.entry.role;
     const bool added = in.entry.added >= 0;
-    p = added ? in.recipe->added[in.entry.added].forward(in.entry.batch) : in.recipe->forward(in.entry);
+    ProgramEntry entry = in.entry;
+    if (role == ProgramRole::train) entry.batch /= in.recipe->islands.count;
+    p = added ? in.recipe->added[entry.added].forward(entry.batch) : in.recipe->forward(entry);
     p.name = in.recipe->name;
     if (added)
         p.name += "." + in.recipe->added[in.entry.added].name;
@@ -89,13 +91,17 @@ void annotate(Program& p, const PassInput& in) {
 
 bool has_order(const Program& p, const PassInput&) { return !p.axes_with("order").empty(); }
 
+bool has_islands(const Program& p, const PassInput&) { return !p.axes_with(islands_option).empty(); }
+
 bool recomputes(const Program& p, const PassInput&) {
     const auto& marks = p.scope_marks();
     return std::any_of(marks.begin(), marks.end(), [](const ScopeMark& mark) { return mark.recompute; });
 }
 
 bool has_stages(const Program& p, const PassInput& in) {
-    const bool updates = !p.ops.empty() && p.ops.front().phase == Phase::update;  // keep_update has set stages
+    // keep_update has set the stages of a program without a forward pass, which may have no op
+    const bool updates = (!p.ops.empty() && p.ops.front().phase == Phase::update) ||
+                         std::ranges::any_of(p.values, [](const Value& value) { return value.stage != none; });
     return recomputes(p, in) || (!updates && stage_count(p, *in.mesh) > 1);
 }
 
@@ -133,6 +139,7 @@ const Pass list[] = {
     {PassPart::record, train | evaluate, "split_batch", split_batch},
     {PassPart::record, train, "add_update", add_update},
     {PassPart::mark, all, "annotate", annotate},
+    {PassPart::mark, all, "check_islands", [](Program& p, In) { check_islands(p); }, nullptr, has_islands},
     {PassPart::mark, update, "keep_update", [](Program& p, In in) { p = keep_update(p, *in.mesh); }},
     {PassPart::mark, train, "add_errors", [](Program& p, In in) { add_errors(p, *in.mesh); }, nullptr, feeds_back},
     {PassPart::mark, all, "check_token_order", [](Program& p, In in) { check_token_order(p, *in.mesh); }, nullptr,

@@ -64,9 +64,9 @@ void check_repeats(const Recipe& recipe, const Program& step) {
     if (print(train_step(recipe, recipe.batch)) == print(step)) return;
     throw Error(
         recipe.train_origin,
-        "the model or the optimizer is not deterministic: called again for another batch of the ramp or another "
-        "capacity, "
-        "it records another step\n  remove what differs between calls, such as a counter, a cache or math.random");
+        "the model or the optimizer is not deterministic: called again for another batch of the ramp, another capacity "
+        "or another program of the round, it records another step\n  remove what differs between calls, such as a "
+        "counter, a cache or math.random");
 }
 
 /// Annotates a recorded program (pass `annotate`). The mesh must be without micro-batches.
@@ -77,10 +77,8 @@ MarkedProgram marked(const Recipe& recipe, const ProgramEntry& entry, const Mesh
     return {entry, std::move(recorded), mesh.with_microbatches(microbatches)};
 }
 
-bool is_array(const Value& value) { return value.role == Role::param || value.role == Role::state; }
-
 /// Throws Error if `of` lacks a param or state of `program`, or has it with another type, as the programs share these.
-void require_arrays(const Program& of, const Program& program, const std::string& name, const std::string& whose) {
+void require_arrays(const Program& of, const Program& program, const std::string& name, const std::string& other_name) {
     std::unordered_map<std::string_view, const Value*> arrays;
     for (const Value& value : of.values)
         if (is_array(value)) arrays.emplace(value.name, &value);
@@ -89,15 +87,16 @@ void require_arrays(const Program& of, const Program& program, const std::string
         const auto known = arrays.find(value.name);
         const Value* other = known == arrays.end() ? nullptr : known->second;
         if (other && other->role == value.role && other->type == value.type && other->dims == value.dims) continue;
-        throw Error(value.origin,
-                    fmt::format("params differ: the program {} has {} {}, {} has {}\n  create the same params and "
-                                "states in every program, and for every batch and capacity",
-                                name, value.name, text_of(value.type, value.dims), whose,
-                                other ? text_of(other->type, other->dims) : "none of this name"));
+        throw Error(
+            value.origin,
+            fmt::format("params or states differ: the program {} has {} {}, {} has {}\n  create the same params "
+                        "and states in every program, batch and capacity",
+                        name, value.name, text_of(value.type, value.dims), other_name,
+                        other ? text_of(other->type, other->dims) : "none of this name"));
     }
 }
 
-/// Adds the states of `all` that a program lacks, since the arrays of a step are those of the whole round.
+/// Adds to a step the states that only `all` has: every step holds the arrays of the whole round.
 void add_states(Program& program, const Program& all) {
     std::unordered_map<std::string, ValueId> own;
     for (ValueId id = 0; id < std::ssize(program.values); ++id)
@@ -106,13 +105,21 @@ void add_states(Program& program, const Program& all) {
         if (value.role != Role::state) continue;
         if (const auto found = own.find(value.name); found != own.end()) {
             if (program.value(found->second).init == value.init) continue;
-            throw Error(value.origin,
-                        fmt::format("two programs of the round begin {} with different values: {} and "
-                                    "{}\n  give it the same initial value in both",
-                                    value.name, text_of(value.init), text_of(program.value(found->second).init)));
+            throw Error(
+                value.origin,
+                fmt::format("two programs of the round have different initial values of state {}: {} and {}\n  use the "
+                            "same initial value in both",
+                            value.name, text_of(value.init), text_of(program.value(found->second).init)));
         }
         Value added = value;
-        if (value.of != none) added.of = own.at(all.value(value.of).name);
+        if (value.of != none) {
+            const auto of = own.find(all.value(value.of).name);
+            if (of == own.end())
+                throw Error(value.origin, fmt::format("params differ: the program {} has {}, {} has none of this name\n"
+                                                      "  create the same params in every program",
+                                                      all.name, all.value(value.of).name, program.name));
+            added.of = of->second;
+        }
         program.values.push_back(std::move(added));
     }
 }
@@ -126,8 +133,8 @@ ProgramEntry round_entry(const Recipe& recipe, const std::string& name) {
         std::vector<std::string> names = {"step", "save", "evaluate"};
         for (const AlsoProgram& also : recipe.also) names.push_back(also.name);
         throw Error(recipe.round.origin(),
-                    fmt::format("round {}: no program {}{}\n  program:also(\"{}\", "
-                                "function(update) ... end) makes one",
+                    fmt::format("round {}: no program {}{}\n  add it with program:also(\"{}\", "
+                                "function(update) ... end)",
                                 quote(recipe.round.text()), quote(name), choices("its programs", name, names), name));
     }
     entry.name = name;
@@ -154,11 +161,19 @@ MarkedProgram made(const Recipe& recipe, const ProgramEntry& entry, const Mesh& 
         if (!recipe.round.plain() || feedback) add_states(recorded, train);
         require_arrays(recorded, train, "train", "the step of " + entry.name);
     }
-    return marked(recipe, entry, mesh, std::move(recorded));
+    const bool reads = entry.role != ProgramRole::train && recipe.islands.any() && !recorded.ops.empty();
+    MarkedProgram made = marked(recipe, entry, mesh, std::move(recorded));
+    if (reads) {
+        const bool splits_batch = entry.role != ProgramRole::logits && !entry.whole;
+        read_mean(made.program, train, recipe.islands, splits_batch);
+    }
+    return made;
 }
 
-/// Adds the other programs of the round to the experiment, whose first step is `step`. All steps get the states of all.
+/// Records and annotates the programs of the round and adds them to the experiment. `step`: its first step, recorded.
+/// Every step gets the states of all programs.
 void make_round(Experiment& made_of, Program step, const Mesh& mesh, Recipe& recipe) {
+    const Islands& islands = recipe.islands;
     const std::vector<std::string>& names = recipe.round.names();
     std::vector<std::pair<ProgramEntry, Program>> others;
     std::vector<bool> takes_batch(names.size(), false);
@@ -166,26 +181,60 @@ void make_round(Experiment& made_of, Program step, const Mesh& mesh, Recipe& rec
     for (size_t i = 0; i < names.size(); ++i) {
         if (recipe.round.is_action(i)) continue;
         ProgramEntry entry = round_entry(recipe, names[i]);
-        Program other = i == 0 ? std::move(step) : recorded(recipe, entry);
+        Program other;
+        if (!others.empty() && islands.any() && entry.also >= 0)  // nothing: the function reads a batch
+            other = recipe.also[entry.also].update(whole_arrays(others.front().second, islands));
+        other.name = recipe.name + "." + names[i];
+        if (other.values.empty()) other = i == 0 ? std::move(step) : recorded(recipe, entry);
         takes_batch[i] = other.result("loss_sum").has_value();
         if (!takes_batch[i]) entry.role = ProgramRole::update;
         others.emplace_back(std::move(entry), std::move(other));
     }
     recipe.round.prove(takes_batch);
-    const auto trains = [](const auto& made) {
-        const Program& program = made.second;
+    const auto trains = [](const Program& program) {
         return std::ranges::any_of(program.updates,
                                    [&](const Update& u) { return program.value(u.target).role == Role::param; });
     };
-    if (std::ranges::none_of(others, trains))
-        throw Error(recipe.round.origin(), fmt::format("round {}: it never trains: none of its programs updates a "
-                                                       "param\n  call update:set(p, value) in one",
-                                                       quote(recipe.round.text())));
+    const std::vector<double> runs = recipe.round.runs_per_step();
+    if (std::ranges::none_of(others, [&](const auto& made) {
+            return runs[round_index(recipe.round, made.first)] > 0 && trains(made.second);
+        }))
+        throw Error(recipe.round.origin(),
+                    fmt::format("round {}: no program that repeats updates a param\n  call update:set(p, value) in one",
+                                quote(recipe.round.text())));
+    if (recipe.loss_scale)
+        for (const auto& [entry, program] : others)
+            if (entry.role == ProgramRole::train && !trains(program))
+                throw Error(recipe.round.origin(),
+                            fmt::format("round {}: program {} takes a batch but updates no param, which a loss scale "
+                                        "does not allow: if its gradients overflow it sets nothing, and later programs "
+                                        "would use values of an earlier step\n  update the params in {}, or use "
+                                        "precision bf16, which needs no loss scale",
+                                        quote(recipe.round.text()), quote(entry.name), quote(entry.name)));
     auto& [first_entry, first] = others.front();
-    for (size_t i = 1; i < others.size(); ++i) add_states(first, others[i].second);
+    const auto whole = [&](const ProgramEntry& entry) { return islands.any() && entry.role == ProgramRole::update; };
+    for (size_t i = 1; i < others.size(); ++i) {
+        const auto& [entry, other] = others[i];
+        whole(entry) ? add_states(first, slices_of(other, islands)) : add_states(first, other);
+    }
     made_of.programs.push_back(marked(recipe, first_entry, mesh, std::move(first)));
-    for (size_t i = 1; i < others.size(); ++i)
-        made_of.programs.push_back(made(recipe, others[i].first, mesh, made_of.train(), std::move(others[i].second)));
+    for (size_t i = 1; i < others.size(); ++i) {
+        auto& [entry, other] = others[i];
+        if (whole(entry)) {
+            require_arrays(made_of.train(), slices_of(other, islands), entry.name, "the train step");
+            made_of.programs.push_back({entry, mark_whole(other, made_of.train(), mesh, islands), mesh});
+        } else {
+            made_of.programs.push_back(made(recipe, entry, mesh, made_of.train(), std::move(other)));
+        }
+    }
+    const std::vector<std::string> axes = made_of.train().axes_with(islands_option);
+    const auto meets = [](const auto& other) { return other.first.role == ProgramRole::update; };
+    if (!axes.empty() && std::ranges::none_of(others, meets))
+        throw Error(
+            recipe.round.plain() ? recipe.trace_origin : recipe.round.origin(),
+            fmt::format("the islands over {} never meet: each program of the round {} takes a batch\n  name one "
+                        "in program:round that takes none and combines their arrays, such as a mean",
+                        axes.front(), quote(recipe.round.text())));
 }
 
 /// Records and annotates a program.
@@ -218,6 +267,11 @@ void make_others(Experiment& made_of, const Mesh& mesh) {
 
 }  // namespace
 
+size_t round_index(const Round& round, const ProgramEntry& entry) {
+    const std::vector<std::string>& names = round.names();
+    return std::ranges::find(names, entry.also < 0 ? "step" : entry.name) - names.begin();
+}
+
 Program train_step(const Recipe& recipe, int64_t batch) { return recorded(recipe, train_entry(recipe, batch)); }
 
 std::vector<int64_t> smaller_batches(const Recipe& recipe) {
@@ -244,7 +298,9 @@ Experiment make_experiment(Recipe given, Program step, const Mesh& mesh, bool st
     made_of.recipe = recipe_of;
     const Recipe& recipe = *recipe_of;
     const std::vector<int64_t> smaller = smaller_batches(recipe);
-    if (!smaller.empty() || recipe.capacities.size() > 1) check_repeats(recipe, step);
+    if (!smaller.empty() || recipe.capacities.size() > 1 || !recipe.round.plain()) check_repeats(recipe, step);
+    recipe_of->islands = islands_of(recipe, step, mesh);
+    if (recipe.islands.any()) step = train_step(recipe, recipe.batch);
     make_round(made_of, std::move(step), mesh, *recipe_of);
     check_ramp(recipe, made_of.train(), smaller, mesh);
     if (!step_alone) make_others(made_of, mesh);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "compile/islands.h"
 #include "compile/passes/loss_scale.h"
 #include "compile/passes/propagate.h"
 #include "compile/program_set.h"
@@ -31,7 +32,7 @@ struct WeightSource {
     int64_t start = 0;
     int64_t size = 0;
     int64_t stride = 1;  ///< distance between these elements: above 1 in a tensor that interleaves its params
-    int padded = -1;  ///< dim that has only `rows` elements in the file; the param adds zeros; -1: none
+    int padded = -1;     ///< dim that has only `rows` elements in the file; the param adds zeros; -1: none
     int64_t rows = 0;
     Origin origin;
 
@@ -104,6 +105,7 @@ struct Recipe {
     std::vector<AlsoProgram> also;
     Round round;  ///< the order of the step and of the programs in `also`
     std::vector<AskedStrategy> strategies;
+    Islands islands;  ///< what the strategies make islands for a mesh (make_experiment)
     DType precision = DType::f32;
     int64_t microbatches = 1;
     std::optional<LossScale> loss_scale;
@@ -122,20 +124,23 @@ struct Recipe {
 /// The programs of one experiment, annotated for a mesh. They share params, so names and stored layouts of these agree.
 struct Experiment {
     std::shared_ptr<const Recipe> recipe;
-    Mesh mesh;                            ///< mesh with the number of micro-batches of a full step
+    Mesh mesh;  ///< mesh with the number of micro-batches of a full step
     /// The first step of the round, its smaller steps made so far, other programs of the round with theirs, eval, added
     /// ones, logits. The first has all params and states.
     std::vector<MarkedProgram> programs;
-    std::vector<std::string> axes;        ///< axes that options of strategies name
-    std::optional<Schedule> schedule;     ///< pipeline schedule; nullopt without a pipeline
+    std::vector<std::string> axes;     ///< axes that options of strategies name
+    std::optional<Schedule> schedule;  ///< pipeline schedule; nullopt without a pipeline
 
     const Program& train() const { return programs.front().program; }
     Program& train() { return programs.front().program; }
     const MarkedProgram* find(std::string_view name) const;
 };
 
-/// Records the first step of the round for a batch, without marks. Throws Error with script lines: that of run:train if the batch is
-/// not a whole number of micro-batches.
+/// The index in round.names() of a program that trains or updates, of any batch and capacity.
+size_t round_index(const Round& round, const ProgramEntry& entry);
+
+/// Records the first step of the round for a batch, without marks. Throws Error with script lines: that of run:train if
+/// the batch is not a whole number of micro-batches.
 Program train_step(const Recipe& recipe, int64_t batch);
 
 /// The batch sizes of the ramp below the full batch, ascending. Throws Error at `train_origin` if one is not a whole

@@ -9,6 +9,11 @@
 #include "base/text.h"
 
 namespace orrery {
+namespace {
+
+constexpr int64_t max_times = 1'000'000'000;
+
+}  // namespace
 
 /// Reads the text of a round: stretches divided by ", then", each a list of parts.
 struct Round::Reader {
@@ -16,8 +21,7 @@ struct Round::Reader {
     std::string_view text = round.text_;
     size_t at = 0;
 
-    static constexpr int64_t most_times = 1'000'000'000;
-    static constexpr int most_brackets = 32;
+    static constexpr int max_brackets = 32;
 
     [[noreturn]] void fail(const std::string& expected) const {
         const std::string found = at < text.size() ? quote(text.substr(at, 12)) : "its end";
@@ -55,7 +59,7 @@ struct Round::Reader {
     Part part(int brackets) {
         Part part;
         if (take("(")) {
-            if (brackets == most_brackets) fail(fmt::format("at most {} brackets in each other", most_brackets));
+            if (brackets == max_brackets) fail(fmt::format("at most {} nested brackets", max_brackets));
             part.parts = list(brackets + 1);
             if (!take(")")) fail("\")\"");
         } else {
@@ -83,9 +87,9 @@ struct Round::Reader {
         const size_t from = at;
         const std::string_view digits = word([](char c) { return c >= '0' && c <= '9'; });
         const int64_t number = digits.empty() || digits.size() > 10 ? 0 : std::stoll(std::string(digits));
-        if (number >= 1 && number <= most_times) return number;
+        if (number >= 1 && number <= max_times) return number;
         at = from;
-        fail(fmt::format("a number from 1 to {}", most_times));
+        fail(fmt::format("a number from 1 to {}", max_times));
     }
 
     void run() {
@@ -137,17 +141,14 @@ void Round::prove(const std::vector<bool>& takes_batch) {
     takes_batch_ = takes_batch;
     for (Part& stretch : stretches_) count(stretch);
     const std::string about = fmt::format("round {}: ", quote(text_));
-    const std::string belongs =
-        "a program that takes no batch, as none of its values depends on one, belongs to the step before it";
     const size_t first = name_at(0);
     if (!takes_batch_[first])
-        throw Error(origin_, fmt::format("{}it begins with {}, before any step\n  {}: write it after a step", about,
-                                         names_[first], belongs));
+        throw Error(origin_, fmt::format("{}it begins with {}, which takes no batch\n  write a step before it", about,
+                                         names_[first]));
     if (stretches_.back().steps == 0)
         throw Error(origin_,
-                    fmt::format("{}it never trains{}: no program of {} takes a batch\n  add a program that "
-                                "does, such as step",
-                                about, stretches_.size() > 1 ? " after its last \", then\"" : "", join_few(names_, 5)));
+                    fmt::format("{}it never trains{}: none of its programs takes a batch: {}\n  add a step", about,
+                                stretches_.size() > 1 ? " after its last \", then\"" : "", join_few(names_, 5)));
     const std::function<Known(const Part&)> known = [&](const Part& part) {
         Known all;
         if (part.parts.empty()) {
@@ -161,10 +162,11 @@ void Round::prove(const std::vector<bool>& takes_batch) {
     Known all;
     for (const Part& stretch : stretches_) all = all.then(known(stretch));
     if (all.then(known(stretches_.back())).late)
-        throw Error(origin_,
-                    fmt::format("{}a program that takes no batch follows save or evaluate\n  {}, and both are of a "
-                                "step as a whole: write them last",
-                                about, belongs));
+        throw Error(
+            origin_,
+            fmt::format("{}a program that takes no batch follows save or evaluate in the same step\n  write save "
+                        "and evaluate after the last program of a step",
+                        about));
 }
 
 size_t Round::name_at(const std::vector<Part>& parts, int64_t run) {
@@ -221,6 +223,79 @@ bool Round::ends_with(int64_t step) const {
     for (const Part& stretch : stretches_)
         if (&stretch != &stretches_.back()) step -= stretch.steps;
     return step >= 0 && step % stretches_.back().steps == 0;
+}
+
+int64_t Round::steps() const {
+    int64_t all = 0;
+    for (const Part& stretch : stretches_) all += stretch.steps;
+    return all;
+}
+
+std::string Round::written(int64_t times, bool actions) const {
+    const std::function<std::string(const std::vector<Part>&)> text = [&](const std::vector<Part>& parts) {
+        std::string all;
+        for (const Part& part : parts) {
+            if (part.parts.empty() && is_action(part.name) && !actions) continue;
+            const std::string one = part.parts.empty() ? names_[part.name] : text(part.parts);
+            if (one.empty()) continue;
+            all += (all.empty() ? "" : " ") + (part.parts.empty() ? one : "(" + one + ")");
+            if (const int64_t n = std::min(times, part.times); n > 1) all += fmt::format("*{}", n);
+        }
+        return all;
+    };
+    std::string all;
+    for (const Part& stretch : stretches_)
+        if (const std::string one = text(stretch.parts); !one.empty()) all += (all.empty() ? "" : ", then ") + one;
+    return all;
+}
+
+std::string Round::order() const { return written(max_times, false); }
+
+Round Round::shortened(int64_t times) const {
+    Round made(written(times, true), origin_);
+    made.prove(takes_batch_);
+    return made;
+}
+
+std::vector<double> Round::runs_per_step() const {
+    std::vector<double> runs(names_.size(), 0.0);
+    const std::function<void(const Part&, double)> add = [&](const Part& part, double times) {
+        if (part.parts.empty()) runs[part.name] += times * static_cast<double>(part.times);
+        for (const Part& inner : part.parts) add(inner, times * static_cast<double>(part.times));
+    };
+    add(stretches_.back(), 1.0 / static_cast<double>(stretches_.back().steps));
+    return runs;
+}
+
+namespace {
+
+/// Costs of a sequence of runs: before its first step, the max of its complete steps, and of its last step so far.
+struct Costs {
+    double before = 0, whole = 0, last = 0;
+    bool step = false;
+
+    Costs then(const Costs& next) const {
+        if (!next.step) return step ? Costs{before, whole, last + next.before, true} : Costs{before + next.before};
+        if (!step) return {before + next.before, next.whole, next.last, true};
+        return {before, std::max({whole, next.whole, last + next.before}), next.last, true};
+    }
+};
+
+}  // namespace
+
+double Round::peak(const std::vector<double>& costs) const {
+    const std::function<Costs(const Part&)> of = [&](const Part& part) {
+        Costs once;
+        if (part.parts.empty())
+            once = takes_batch_[part.name] ? Costs{0, 0, costs[part.name], true} : Costs{costs[part.name]};
+        for (const Part& inner : part.parts) once = once.then(of(inner));
+        if (once.step) return part.times > 1 ? once.then(once) : once;
+        return Costs{once.before * static_cast<double>(part.times)};
+    };
+    Costs all;
+    for (const Part& stretch : stretches_) all = all.then(of(stretch));
+    all = all.then(of(stretches_.back()));
+    return std::max(all.whole, all.last);
 }
 
 }  // namespace orrery

@@ -9,33 +9,47 @@
 
 namespace orrery {
 
-/// The order in which the programs of a training run, as text: names that follow each other, `*n` after a name or a
-/// bracket, and `, then` before what runs for good: "step*50 outer"; "(A B*2)*100, then A". A program that takes a
-/// batch is a step; one that takes none belongs to the step before it, as the host's actions `save` and `evaluate` do.
+/// The order in which the programs of a training run execute. Text: names in sequence; `*n` repeats a name or a
+/// bracket; the part after the last `, then` repeats until the run ends, parts before it run once: "step*50 outer";
+/// "(A B*2)*100, then A". A program that takes a batch is a step. A program that takes none, and the host's actions
+/// `save` and `evaluate`, belong to the step before them. All functions cost time in the length of the text, not in n.
 class Round {
 public:
     /// The round of a script that gives none.
     Round() : Round("step") {}
-    /// Throws Error at `origin` with the place in the text and what was expected there.
+    /// Throws Error at `origin`; the message names the character in the text, what was expected and what was found.
     explicit Round(std::string_view text, Origin origin = {});
 
     const std::string& text() const { return text_; }
     /// Whether it is the round of a script that gives none: one step after the other.
     bool plain() const { return text_ == "step"; }
     const Origin& origin() const { return origin_; }
-    /// The different names, in the order in which they appear first.
+    /// The distinct names, in the order of their first appearance. Indices of names below refer to it.
     const std::vector<std::string>& names() const { return names_; }
     bool is_action(size_t name) const { return names_[name] == "save" || names_[name] == "evaluate"; }
 
-    /// Sets which of names() take a batch. Proves that the round begins with a step, never stops to train, and has no
-    /// program between an action and the next step; throws Error otherwise. Call it before the functions below.
+    /// Sets by index which programs take a batch. Throws Error if the round begins with anything but a step, if the
+    /// repeated part has no step, or if a program without a batch follows an action in the same step. The functions
+    /// below need it.
     void prove(const std::vector<bool>& takes_batch);
     /// Returns the index in names() of the program that a step of the round runs; steps count from 1.
     size_t program_of(int64_t step) const;
-    /// Calls `run` with the index in names() of all that follows a step and belongs to it, in order.
+    /// Calls `run` with the index of each program and action that belongs to a step, in order.
     void after(int64_t step, const std::function<void(size_t)>& run) const;
-    /// Whether what follows the step for good begins again after it.
+    /// Whether the repeated part begins after the step, for the first time or again.
     bool ends_with(int64_t step) const;
+    /// The number of steps of the text, with the repeated part once.
+    int64_t steps() const;
+    /// The text of the programs alone, without actions, each blank once: rounds of the same order run the same
+    /// programs.
+    std::string order() const;
+    /// This round with at most `times` in place of each larger n: from 2 on it has every transition of this one.
+    Round shortened(int64_t times) const;
+    /// By index: mean number of runs per step in the repeated part.
+    std::vector<double> runs_per_step() const;
+    /// The max over all steps of the costs of the step's program and of everything that belongs to the step. `costs`:
+    /// of one run, by index, in any unit.
+    double peak(const std::vector<double>& costs) const;
 
 private:
     struct Part {
@@ -46,6 +60,7 @@ private:
         int64_t steps = 0;  ///< steps of one time
     };
     struct Reader;
+    std::string written(int64_t times, bool actions) const;
     void count(Part& part) const;
     static size_t name_at(const std::vector<Part>& parts, int64_t run);
     static int64_t run_of(const std::vector<Part>& parts, int64_t step);
@@ -56,7 +71,7 @@ private:
     Origin origin_;
     std::vector<std::string> names_;
     std::vector<bool> takes_batch_;
-    std::vector<Part> stretches_;  ///< what `, then` divides: all but the last run once
+    std::vector<Part> stretches_;  ///< parts of the text that `, then` separates; the last one repeats
 };
 
 }  // namespace orrery

@@ -106,12 +106,23 @@ FragmentTime flops_time(const Plan& plan) {
     };
 }
 
+/// Whether the program is one of a round that takes no batch, so that its schedule has nothing in its fragments.
+bool only_updates(const Program& program) {
+    return std::ranges::all_of(program.ops, [](const Op& op) { return op.phase == Phase::update; });
+}
+
 void add_plan(Picture& made, const Plan& plan) {
     made.schedule = plan.schedule;
     made.mesh = plan.mesh.with_microbatches(1).text();
     made.title = fmt::format("{} on {}: schedule {}, {}", plan.program.name, made.mesh.empty() ? "one rank" : made.mesh,
                              plan.schedule.name, size_text(plan.schedule, made.timeline));
-    add_facts(made);
+    if (only_updates(plan.program)) {
+        made.title = fmt::format("{} on {}: no forward or backward pass", plan.program.name,
+                                 made.mesh.empty() ? "one rank" : made.mesh);
+        for (std::vector<Slot>& slots : made.timeline.ranks) slots.clear();
+    } else {
+        add_facts(made);
+    }
     add_shifts(made, plan);
     for (const RankClass& c : plan.classes)
         made.memory.push_back(drawing::memory_curve(plan, c, made.timeline, made.lead));

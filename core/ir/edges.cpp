@@ -78,6 +78,14 @@ std::string refused_order(std::string_view axis, const Attribute& asked, const A
                        std::get<std::string>(asked), axis, std::get<std::string>(taken));
 }
 
+void check_islands_option(std::string_view axis, const Attribute& value, const Origin& origin) {
+    if (!std::get<bool>(value)) throw Error(origin, fmt::format("islands over {} cannot be false; leave it out", axis));
+}
+
+std::string refused_islands(std::string_view axis, const Attribute&, const Attribute&) {
+    return fmt::format("islands over {} are asked for twice", axis);
+}
+
 constexpr EdgeOption options[] = {
     {.name = "bucket", .kind = Kind::integer, .by_phase = true, .check = check_bucket, .refused = refused_bucket},
     {.name = "codec", .kind = Kind::text, .phase = Phase::backward, .check = check_codec, .refused = refused_codec},
@@ -88,6 +96,11 @@ constexpr EdgeOption options[] = {
      .refused = refused_feedback},
     {.name = "prefetch", .kind = Kind::integers, .check = check_prefetch, .refused = refused_prefetch},
     {.name = "order", .kind = Kind::text, .of_one_axis = true, .check = check_order, .refused = refused_order},
+    {.name = "islands",
+     .kind = Kind::flag,
+     .of_one_axis = true,
+     .check = check_islands_option,
+     .refused = refused_islands},
 };
 
 bool overlap(const std::optional<Phase>& a, const std::optional<Phase>& b) { return !a || !b || *a == *b; }

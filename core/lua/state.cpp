@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <new>
 #include <utility>
 
 #include "base/regular_file.h"
@@ -119,6 +120,7 @@ void* State::allocate(void* self, void* block, size_t old_size, size_t new_size)
         return nullptr;
     }
     if (after > before && state.bytes_ - before + after > state.limits_.memory_bytes) {
+        state.limited_ = true;
         if (state.L_) state.refused_ = where(state.L_);
         return nullptr;
     }
@@ -172,6 +174,7 @@ void State::charge_op() {
 }
 
 std::exception_ptr State::error_of(int status, const std::string& shown) {
+    if (status == LUA_ERRMEM && !limited_) return std::make_exception_ptr(std::bad_alloc());
     if (status == LUA_ERRMEM) {
         const Origin place = refused_.file.empty() ? Origin{"", shown, 0, 0} : refused_;
         const int64_t mib = limits_.memory_bytes >> 20;

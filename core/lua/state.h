@@ -93,7 +93,8 @@ private:
     int64_t instructions_ = 0;
     int64_t bytes_ = 0;
     int64_t ops_ = 0;
-    Origin refused_;  ///< the script line at which memory ran out
+    bool limited_ = false;  ///< whether limits_.memory_bytes refused memory, not the system
+    Origin refused_;        ///< the script line at which it did
     std::optional<Deadline> deadline_;
     std::vector<std::string> loading_;
     lua_State* L_ = nullptr;

@@ -115,18 +115,18 @@ Executor& Session::executor(const Plan& plan) {
     return **found;
 }
 
-std::unique_ptr<Executor>& Session::held(const ProgramEntry& step) {
-    auto held = executors_.begin();
+std::unique_ptr<Executor>& Session::executor_slot(const ProgramEntry& step) {
+    auto slot = executors_.begin();  // in the order of programs, without smaller steps
     for (const CompiledProgram& other : compiled_.programs) {
         if (is_smaller_step(other.entry, compiled_.sizes.full())) continue;
-        if (other.entry.role == ProgramRole::train && other.entry.also == step.also) break;
-        ++held;
+        if (other.entry.role == ProgramRole::train && other.entry.also == step.also) return *slot;
+        ++slot;
     }
-    return *held;
+    throw Error("bug in Orrery: no executor of " + step.name, Fault::failed);
 }
 
 Executor& Session::train_with(const CompiledProgram& program) {
-    std::unique_ptr<Executor>& old = held(program.entry);
+    std::unique_ptr<Executor>& old = executor_slot(program.entry);
     std::unique_ptr<Executor> made = context_->executor(program.plan);
     if (watch_) watch_->replace(*old, *made);
     if (takes_turns(job_, program.plan)) made->count_processor_time();
@@ -245,9 +245,10 @@ void Session::watch() {
     if (!rendezvous_) return;
     std::vector<const Executor*> executors;
     for (const auto& executor : executors_) executors.push_back(executor.get());
-    const bool alike = compiled_.ramp.start == 0 && compiled_.round.plain();  // whether past steps predict later ones
+    // whether the times of past steps predict later ones
+    const bool uniform = compiled_.ramp.start == 0 && compiled_.round.plain();
     watch_ = std::make_unique<StepWatch>(job_.rank, std::move(executors),
-                                         StepBound(bound_, alike && !settings_.timeout_given));
+                                         StepBound(bound_, uniform && !settings_.timeout_given));
     rendezvous_->tell_position([this] { return watch_->look().told(); });
 }
 
@@ -255,8 +256,10 @@ void Session::initialize(uint64_t seed) {
     for (const Operand& place : main().plan().class_of(job_.rank).places) {
         const Value& value = main().plan().program.value(place.value);
         if (value.role != Role::param && value.role != Role::state) continue;
-        const Shape offset = value.layout.offset(value.type.shape, compiled_.mesh, job_.rank);
-        draw_initial(*device_, value, main().tensor(place.value), offset, seed);
+        Tensor local = main().tensor(place.value);
+        const Value one = compiled_.islands.any() ? slice_of(value, compiled_.islands) : value;
+        local.shape = one.layout.local_shape(one.type.shape, compiled_.mesh);
+        draw_initial(*device_, one, local, one.layout.offset(one.type.shape, compiled_.mesh, job_.rank), seed);
     }
 }
 

@@ -49,7 +49,7 @@ public:
     /// only samples.
     Executor& main() { return *executors_.front(); }
     /// The executor of a step of the round, in its current size.
-    Executor& step_executor(const ProgramEntry& step) { return *held(step); }
+    Executor& step_executor(const ProgramEntry& step) { return *executor_slot(step); }
     /// Replaces the executor of a step by one of `program`, another size of it; params and states stay.
     Executor& train_with(const CompiledProgram& program);
     /// Adds the executor of a program compiled later over the same params; the session owns both. Only in a job of one
@@ -100,7 +100,7 @@ public:
     bool other_stopped() const;
 
 private:
-    std::unique_ptr<Executor>& held(const ProgramEntry& step);
+    std::unique_ptr<Executor>& executor_slot(const ProgramEntry& step);
     void meet(Config& config, const Registry& registry);
     void tell_stopped();
     void start(Config& config, const Registry& registry, std::unique_ptr<Device> device);

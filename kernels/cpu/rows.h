@@ -21,18 +21,23 @@ ORRERY_INLINE float sum_map(i64 n, F f, const X*... x) {
     return sum((a + b) + (c + d));
 }
 
-/// The largest of n >= 0 floats and `first`; a NaN wins.
+/// The largest of n >= 0 floats and `first`; NaN if one of them is.
 ORRERY_INLINE float row_max(const float* x, i64 n, float first) {
     Vec a(first), b(first);
+    Ints numbers = (a == a).v;  // lanes without a NaN so far: max loses a NaN when the next number comes
     i64 i = 0;
     for (; i + 2 * width <= n; i += 2 * width) {
-        a = max(a, load(x + i));
-        b = max(b, load(x + i + width));
+        const Vec u = load(x + i), v = load(x + i + width);
+        a = max(a, u);
+        b = max(b, v);
+        numbers &= (u == u).v & (v == v).v;
     }
-    for (; i + width <= n; i += width) a = max(a, load(x + i));
-    if (i < n) b = max(b, load(x + i, n - i, first));
-    a = select(a == a, max(a, b), a);
-    return max_of(a);
+    for (; i < n; i += width) {
+        const Vec u = i + width <= n ? load(x + i) : load(x + i, n - i, first);
+        a = max(a, u);
+        numbers &= (u == u).v;
+    }
+    return max_of(select(Mask{numbers}, max(a, b), Vec(__builtin_nanf(""))));
 }
 
 /// y = exp(x - shift) over n floats; returns their sum. x may be y.

@@ -33,7 +33,7 @@ ORRERY_INLINE void narrow(const float* x, i64 n, T* y) {
     }
 }
 
-/// Elements at .. at+n-1 as floats; `buffer` is used only if the type is not f32.
+/// Elements at .. at+n-1 of f32, bf16, f16 or u8 as floats; `buffer` is used only if the type is not f32.
 inline const float* fetch(In x, i64 at, i64 n, float* buffer) {
     switch (x.type) {
         case Type::f32: return x.as<float>() + at;
@@ -50,6 +50,7 @@ inline const float* fetch(In x, i64 at, i64 n, float* buffer) {
 /// Where to write floats for elements at ..; call flush() afterwards.
 ORRERY_INLINE float* target(Out y, i64 at, float* buffer) { return y.type == Type::f32 ? y.as<float>() + at : buffer; }
 
+/// Writes the floats of target() to elements of f32, bf16, f16 or u8.
 inline void flush(Out y, i64 at, i64 n, const float* buffer) {
     switch (y.type) {
         case Type::f32: return;

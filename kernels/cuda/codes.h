@@ -8,6 +8,14 @@ namespace orrery::kernels::ORRERY_BLOCKS {
 
 namespace {
 
+/// The largest of the warp's numbers below 2^31. Floats hold both parts exactly.
+ORRERY_DEVICE std::uint32_t largest_of_warp(const Block& b, std::uint32_t number) {
+    const auto part = static_cast<float>(number >> 8);
+    const float high = b.max(part, 32);
+    const float low = b.max(part == high ? static_cast<float>(number & 0xffu) : 0.0f, 32);
+    return static_cast<std::uint32_t>(high) << 8 | static_cast<std::uint32_t>(low);
+}
+
 /// A warp a block of elements.
 struct QuantizeBlocks {
     static constexpr int threads = 256;
@@ -22,19 +30,24 @@ struct QuantizeBlocks {
         const int at_once = threads / 32, lane = b.thread() % 32;
         for (i64 block = b.index() * at_once + b.thread() / 32; block < s.count(); block += b.blocks() * at_once) {
             const i64 first = s.first(block), size = s.size(block);
-            float top = 0, sum = 0;
+            std::uint32_t top_bits = 0;  // magnitudes are in the order of their bits, NaNs above all numbers
+            float sum = 0;
             for (i64 i = lane; i < size; i += 32) {
-                const float v = x.at(first + i), magnitude = v < 0 ? -v : v;
-                top = Block::larger(top, magnitude);
-                sum += magnitude;
+                const std::uint32_t bits = std::bit_cast<std::uint32_t>(x.at(first + i)) & 0x7fffffffu;
+                top_bits = bits > top_bits ? bits : top_bits;
+                sum += std::bit_cast<float>(bits);
             }
-            top = b.max(top, 32);
+            const auto top = std::bit_cast<float>(largest_of_warp(b, top_bits));
             sum = b.sum(sum, 32);
             const float own =
                 scale_of(code, code == Code::sign ? quotient(sum, static_cast<float>(size)) : top, narrow);
             const float inverse = inverse_of(own);
             for (i64 i = lane; i < size; i += 32) q[first + i] = code_of(code, x.at(first + i), own, inverse);
-            if (lane == 0) scale.put(block, own);
+            if (lane != 0) continue;
+            if (scale.type == Type::bf16)
+                static_cast<bf16*>(scale.data)[block] = to_bf16(own);  // a GPU's own conversion changes NaNs
+            else
+                scale.put(block, own);
         }
     }
 };
@@ -56,7 +69,7 @@ struct DequantizeBlocks {
     ORRERY_DEVICE void operator()(const Block& b) const {
         for (i64 i = b.index() * threads + b.thread(); i < s.rows * s.cols; i += b.blocks() * threads) {
             const i64 row = divided(i, s.cols);
-            y.put(i, value_of(code, q[i], scale.at(row * s.a_row() + divided(i - row * s.cols, s.block))));
+            y.put(i, value_of(code, q[i], scale.at(row * s.blocks_per_row() + divided(i - row * s.cols, s.block))));
         }
     }
 };

@@ -52,7 +52,7 @@ Words pattern_of(Type type, double value) {
         case Type::u8: return repeated(static_cast<std::uint8_t>(value));
         case Type::i8: return repeated(static_cast<std::int8_t>(value));
         case Type::f8e4m3:
-        case Type::f8e5m2: return Words{};  // only 0, which has no other bits
+        case Type::f8e5m2: return Words{};  // the rule of full allows only 0, whose bits are 0
         default: return repeated(static_cast<float>(value));
     }
 }

@@ -77,7 +77,7 @@ Launch swiglu_grad(const Request& r) {
 
 Launch full(const Request& r) {
     if (r.output(0).moved_only && r.spec.number("value", 0) != 0)
-        r.refuse("i64 and u16 are moved only, never computed");
+        r.refuse("i64, u16 and 8-bit floats are moved only, never computed");
     return [f = r.target.kernels.full, n = r.output(0).count(), value = r.spec.number("value", 0)](
                Context& c, Operands t) { f(c, out(t[0]), n, value); };
 }

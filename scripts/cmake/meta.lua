@@ -102,6 +102,14 @@
 ---@field balance_loss? Value   f32 []
 ---@field z_loss? Value         f32 []
 
+---@class SGDOptions
+---@field lr? Rate
+---@field momentum? number
+---@field decay? number
+---@field clip? number | false
+---@field groups? table[]   as of AdamWOptions
+---@field name? string      as of AdamWOptions
+
 ---@class AdamWOptions
 ---@field lr? Rate
 ---@field beta1? number
@@ -110,6 +118,7 @@
 ---@field decay? number
 ---@field clip? number | false
 ---@field groups? table[]   { match? | dim? | rank?, decay?, lr_scale? }
+---@field name? string      before the names of its states, where another optimizer of the round has them, too
 
 --- A symbolic array: what a trace records. Operators + - * / ^ and unary - take values and numbers, with broadcasting
 --- from the right.
@@ -267,15 +276,15 @@ function Program:weights(tensors) end
 ---@param f fun(batch: Batch): Value, Value
 ---@return Program
 function Program:metric(name, f) end
---- Adds a program over the same params and states, with another update than the step's. It takes a batch if the function
---- reads p:grad() or update:count(); otherwise it runs after a step and belongs to it. o.state in the function is the
---- state of that name of any program of the round.
+--- Adds a program over the same params and states, with its own update. It takes a batch if the function reads p:grad()
+--- or update:count(); otherwise it runs after a step and belongs to it. o.state in the function is the state of that
+--- name of any program of the round.
 ---@param name string
 ---@param f fun(update: Update)
 ---@return Program
 function Program:also(name, f) end
---- The order in which the programs run: "step*50 outer", "A*300, then B", "(A B*2)*10 outer save". `step` is the program
---- of train_with; `save` and `evaluate` come last in their step. Without it: "step".
+--- The order in which the programs run: "step*50 outer", "A*300, then B", "(A B*2)*10 outer save". `step` is the
+--- program of train_with; `save` and `evaluate` come last in their step. Without it: "step".
 ---@param text string
 ---@return Program
 function Program:round(text) end
@@ -344,8 +353,11 @@ function Update:params() end
 ---@param value? Value
 ---@return Value
 function Update:count(value) end
---- In program:also: sets what p:grad() is in the function, so that an optimizer can be called on another difference
---- than the gradient of a batch. The function must call update:count(value), too.
+--- The sum of the losses of the batch, f32 [].
+---@return Value
+function Update:loss() end
+--- In program:also: sets the value of p:grad() here, so that an optimizer can use another array as gradient.
+--- Call update:count(value) as well.
 ---@param p Value
 ---@param value Value   f32 of the param's shape
 function Update:gradient(p, value) end
@@ -361,8 +373,9 @@ function Update:overflow() end
 ---@param p Value
 ---@param name string
 ---@param init? "zeros" | "ones"
+---@param owner? table   of an optimizer: no other may own the state in another program of the round
 ---@return Value
-function Update:state(p, name, init) end
+function Update:state(p, name, init, owner) end
 --- The states of o.state take their next values in steps in which `apply`, u8 [], is not 0. For a function that called
 --- update:loss_scale, once; in others they change when all gradients are finite and the step does not overflow.
 ---@param apply Value
@@ -489,6 +502,8 @@ function Mesh:text() end
 ---@field op table<string, fun(x: Value, ...): Value, ...>            ops of C++ plugins by name: op/NAME
 ---@field strategy table<string, fun(options?: table): Strategy>    C++ plugins by name
 ---@field strategies table<string, fun(options?: table): Strategy>  those of orrery/strategies, in Lua
+---@field methods table<string, fun(program: Program, options: table)>  orrery/methods: rounds of programs
+---@field islands orrery.islands
 local orrery = {}
 --- Declares the script's options: { steps = 300, lr = { 1e-3, "help" } }; [script] and --set script.KEY=VALUE set them.
 --- `one_of` lists the valid values of a text: { "heads", "help", one_of = { "heads", "gather" } }; others are refused.
@@ -745,7 +760,7 @@ local optim = {}
 ---@param options AdamWOptions
 ---@return fun(update: Update)
 function optim.adamw(options) end
----@param options { lr?: Rate, momentum?: number, decay?: number, clip?: number | false, groups?: table[] }
+---@param options SGDOptions
 ---@return fun(update: Update)
 function optim.sgd(options) end
 --- The guard that applies to optimizers that do not call update:loss_scale() before p:grad() and update:set.
@@ -753,6 +768,16 @@ function optim.sgd(options) end
 ---@return (fun(gradient: Value): Value)? unscaled
 ---@return (fun(new: Value, old: Value): Value)? take
 function optim.guard(update) end
+
+---@class orrery.islands
+local islands = {}
+--- Counts a step of an island: at the end of the step's update, after what reads gradients.
+---@param update Update
+function islands.count(update) end
+--- In a program without a batch: begins the next round's counts and returns the weighted mean, a function of an array.
+---@param update Update
+---@return fun(x: Value): Value
+function islands.meet(update) end
 
 ---@class orrery.lr
 local lr = {}

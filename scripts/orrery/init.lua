@@ -28,6 +28,8 @@ return {
   optim    = require "orrery.optim",
   lr       = require "orrery.lr",
   published = require "orrery.published",             -- published models, by their config.json
+  methods  = setmetatable({}, { __index = function(_, name) return require("orrery.methods." .. name) end }),
+  islands  = require "orrery.islands",                -- parts of methods: counts and means of islands
   strategy = require "orrery.strategy".plugins,      -- o.strategy.data { axis = "dp" }: C++ plugins by name
   strategies = require "orrery.strategy".twins,      -- o.strategies.data { axis = "dp" }: strategies written in Lua
 }

@@ -33,6 +33,11 @@ local function check(name, options, known)
   return merged
 end
 
+--- A state of an optimizer, "m" or "outer.m" with the option name = "outer": two optimizers of a round need two names.
+local function state(update, p, name, opt)
+  return update:state(p, opt.name == "" and name or opt.name .. "." .. name, "zeros", opt)
+end
+
 --- The sum of the squares of all gradients; nil when there are none.
 local function sum_of_squares(update)
   local total
@@ -106,15 +111,15 @@ end
 
 --- AdamW (Loshchilov and Hutter 2019), one fused op per param.
 -- options: lr (number or o.lr.*), beta1 (0.9), beta2 (0.95), eps (1e-8), decay (0.1, only params of two or more dims),
--- clip (1.0; false: none), groups (see groups.lua).
+-- clip (1.0; false: none), groups (see groups.lua), name ("", before the names of its states).
 function optim.adamw(options)
   local opt = check("adamw", options,
-    { lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1, clip = 1.0, groups = {} })
+    { lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1, clip = 1.0, groups = {}, name = "" })
   return function(update)
     local scale, rate, step, apply = scale_and_rate(update, opt)
     for p in update:params() do
       local group = group_of(p, opt)
-      local m, v = update:state(p, "m"), update:state(p, "v")
+      local m, v = state(update, p, "m", opt), state(update, p, "v", opt)
       local rate_p = group.lr_scale == 1 and rate or rate * group.lr_scale
       local fused = { beta1 = opt.beta1, beta2 = opt.beta2, eps = opt.eps, decay = group.decay }
       local p2, m2, v2 = p:adamw(p:grad(), m, v, rate_p, scale, step, apply, fused)
@@ -127,9 +132,9 @@ end
 
 --- Stochastic gradient descent with momentum (Polyak 1964): m = momentum m + g; p = p - lr m.
 -- options: lr (number or o.lr.*), momentum (0.9; 0 stores no state), decay (0, added to the gradient), clip (false),
--- groups.
+-- groups, name ("").
 function optim.sgd(options)
-  local opt = check("sgd", options, { lr = 0.1, momentum = 0.9, decay = 0, clip = false, groups = {} })
+  local opt = check("sgd", options, { lr = 0.1, momentum = 0.9, decay = 0, clip = false, groups = {}, name = "" })
   return function(update)
     local scale, rate, _, apply = scale_and_rate(update, opt)
     local function set(target, value) update:set(target, apply:select(value, target)) end
@@ -138,7 +143,7 @@ function optim.sgd(options)
       local g = p:grad() * scale
       if group.decay ~= 0 then g = g + p * group.decay end
       if opt.momentum ~= 0 then
-        local m = update:state(p, "m")
+        local m = state(update, p, "m", opt)
         g = m * opt.momentum + g
         set(m, g)
       end

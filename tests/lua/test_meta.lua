@@ -53,7 +53,7 @@ local function module(class_name, table)
   same(class_name, have_fields, fields[class_name])
 end
 module("orrery", o)
-for _, name in ipairs { "nn", "optim", "lr", "data", "published" } do module("orrery." .. name, o[name]) end
+for _, name in ipairs { "nn", "optim", "lr", "data", "published", "islands" } do module("orrery." .. name, o[name]) end
 module("orrery.strategy", require "orrery.strategy")
 module("orrery.collective", require "orrery.collective")
 

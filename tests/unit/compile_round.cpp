@@ -66,7 +66,31 @@ TEST_CASE("a step late in a long round is found without unrolling it") {
     CHECK_THROWS_WITH(too_long.prove({true}), Catch::Contains("more than 2^63"));
 }
 
-TEST_CASE("a text that is no round is refused with its place") {
+TEST_CASE("the mean and max cost of a step follow from the costs of programs") {
+    const auto proved = [](const std::string& text, const std::vector<bool>& takes_batch) {
+        Round round(text);
+        round.prove(takes_batch);
+        return round;
+    };
+    Round round = proved("step*50 O", {true, false});
+    CHECK(round.runs_per_step() == std::vector<double>{1, 0.02});
+    CHECK(round.peak({3, 10}) == 13);
+    CHECK(round.steps() == 50);
+    CHECK(round.shortened(2).text() == "step*2 O");
+    CHECK(proved(" A*2  ( O B)*3 (save evaluate)*2", {true, false, true, false, false}).order() == "A*2 (O B)*3");
+    CHECK(round.shortened(2).steps() == 2);
+    round = proved("A*300, then (B*4 O*3 (C)*2)*5", {true, true, false, true});
+    CHECK(round.runs_per_step()[1] == Approx(4.0 / 6));
+    CHECK(round.runs_per_step()[0] == 0);
+    CHECK(round.peak({100, 1, 2, 3}) == 100);
+    CHECK(round.peak({1, 1, 2, 3}) == 7);
+    CHECK(round.steps() == 330);
+    CHECK(round.shortened(3).text() == "A*3, then (B*3 O*3 (C)*2)*3");
+    CHECK(proved("A, then O B", {true, false, true}).peak({5, 3, 1}) == 8);
+    CHECK(proved("A O, then B O", {true, false, true}).peak({1, 3, 2}) == 5);
+}
+
+TEST_CASE("an invalid round is refused; the message has the position") {
     CHECK(refused("") ==
           "a.lua:7: round \"\": expected the name of a program at character 1, found its end\n"
           "  write names of programs that follow each other, \"step*50 outer\", \"(A B*2)*10, then A\"");
@@ -79,11 +103,11 @@ TEST_CASE("a text that is no round is refused with its place") {
     CHECK_THAT(refused("step, O"), Catch::Contains("expected \"then\" at character 7"));
     CHECK_THAT(refused("step, then"), Catch::Contains("expected the name of a program at character 11"));
     CHECK_THAT(refused("step / O"), Catch::Contains("expected the name of a program at character 6"));
-    CHECK_THAT(refused(std::string(40, '(') + "A"), Catch::Contains("at most 32 brackets"));
+    CHECK_THAT(refused(std::string(40, '(') + "A"), Catch::Contains("at most 32 nested brackets"));
 }
 
 TEST_CASE("a round that cannot train is refused") {
-    CHECK_THAT(refused("O step"), Catch::Contains("it begins with O, before any step"));
+    CHECK_THAT(refused("O step"), Catch::Contains("it begins with O, which takes no batch"));
     CHECK_THAT(refused("save step"), Catch::Contains("it begins with save"));
     CHECK_THAT(refused("A*3, then O*2"), Catch::Contains("it never trains after its last \", then\""));
     CHECK_THAT(refused("A save O"), Catch::Contains("a program that takes no batch follows save or evaluate"));

@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <sstream>
 
 #include "folders.h"
@@ -218,8 +219,14 @@ TEST_CASE_METHOD(Fixture, "ops of codes say which blocks, bits and scales they t
           "mlp.lua:9: quantize: dtype is i32; give i8, f8e4m3 or f8e5m2");
     CHECK(fails("quantize", {x}, {{"dtype", "i8"s}, {"bits", int64_t{3}}}) ==
           "mlp.lua:9: quantize: bits = 3; give 8, 4, 2 or 1");
-    CHECK(fails("quantize", {x}, {{"bits", int64_t{4}}}) == "mlp.lua:9: quantize: bits = 4 of f8e4m3; they are of i8");
-    CHECK(fails("quantize", {x}, {{"block", int64_t{0}}}) == "mlp.lua:9: quantize: block = 0 must be at least 1");
+    CHECK(fails("quantize", {x}, {{"bits", int64_t{4}}}) ==
+          "mlp.lua:9: quantize: bits = 4 with dtype f8e4m3; use dtype = i8");
+    CHECK(fails("quantize", {x}, {{"block", int64_t{0}}}) ==
+          "mlp.lua:9: quantize: block = 0 is out of range: expected 1 to 2^40");
+    CHECK(fails("quantize", {x}, {{"block", std::numeric_limits<int64_t>::max()}}) ==
+          "mlp.lua:9: quantize: block = 9223372036854775807 is out of range: expected 1 to 2^40");
+    CHECK(fails("dequantize", {q, scale}, {{"block", (int64_t{1} << 40) + 1}}) ==
+          "mlp.lua:9: dequantize: block = 1099511627777 is out of range: expected 1 to 2^40");
     CHECK(
         fails("dequantize", {x, scale}) ==
         "mlp.lua:9: dequantize: x f32[batch=8,embed=512] (mlp.lua:3) is neither i8 nor a float of 8 bits; quantize it");
@@ -235,4 +242,6 @@ TEST_CASE_METHOD(Fixture, "ops of codes say which blocks, bits and scales they t
     const std::vector<ValueId> made = b.add("quantize", {x}, {{"dtype", "i8"s}, {"block", int64_t{500}}}, at(9));
     CHECK(p.value(made[0]).type == TensorType{DType::i8, {8, 512}});
     CHECK(p.value(made[1]).type == TensorType{DType::bf16, {8, 2}});
+    const std::vector<ValueId> whole = b.add("quantize", {x}, {{"dtype", "i8"s}, {"block", int64_t{1} << 40}}, at(9));
+    CHECK(p.value(whole[1]).type == TensorType{DType::bf16, {8, 1}});
 }

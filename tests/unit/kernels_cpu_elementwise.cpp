@@ -88,6 +88,12 @@ TEST_CASE("cpu: full, scale and cast") {
                                    });
         }
     }
+    for (const Type type : {Type::i32, Type::u32, Type::f64, Type::u8, Type::i8, Type::f8e4m3, Type::f8e5m2}) {
+        const bool only_zero = type == Type::f8e4m3 || type == Type::f8e5m2;  // the rule of full allows no other value
+        compare_with_reference(source, {Buffer(type, n)}, [&](const Kernels& k, Context& c, std::vector<Buffer>& y) {
+            k.full(c, y[0].out(), n, only_zero ? 0 : 5);
+        });
+    }
     const Buffer tokens = source.integers(n, 0, 255);
     compare_with_reference(source, {Buffer(Type::f32, n)}, [&](const Kernels& k, Context& c, std::vector<Buffer>& y) {
         k.cast(c, tokens.in(), y[0].out(), n);

@@ -74,6 +74,22 @@ TEST_CASE("the largest elements: NaN above numbers, equal ones and both zeros by
     each_table(check);
 }
 
+TEST_CASE("the largest elements of a long row: a NaN anywhere is the first") {
+    const i64 n = 300;
+    for (const i64 at : {2, 63, 64, 65, 70, 79, 80, 100, 127, 128, 290, 299}) {
+        INFO("a NaN at " << at);
+        std::vector<float> x(static_cast<size_t>(n)), values(2);
+        for (i64 i = 0; i < n; ++i) x[static_cast<size_t>(i)] = static_cast<float>(-i);
+        x[static_cast<size_t>(at)] = no_number;
+        std::vector<std::int32_t> ids(2);
+        each_table([&](const Kernels& table, Context& context) {
+            table.top_k(context, {1, n, 1}, 2, x.data(), values.data(), ids.data());
+            CHECK(ids == std::vector<std::int32_t>{static_cast<std::int32_t>(at), 0});
+            CHECK(std::isnan(values[0]));
+        });
+    }
+}
+
 TEST_CASE("the largest elements of rows that ascend, descend and are all equal, up to all of them", "[slow]") {
     for (const i64 n : {31, 257, 5000}) {
         for (const int way : {1, -1, 0}) {

@@ -47,9 +47,9 @@ std::unique_ptr<Experiment> traced(const std::string& calls, const std::string& 
     return std::move(host.experiment);
 }
 
-std::string refused(const std::string& calls) {
+std::string refused(const std::string& calls, const std::string& toml = sizes) {
     try {
-        traced(calls);
+        traced(calls, toml);
     } catch (const Error& error) {
         return error.what();
     }
@@ -125,10 +125,20 @@ TEST_CASE("an array of a program without a forward pass is on the pipeline stage
         CHECK(plan.program.value(place.value).name.substr(0, 2) != "b.");
 }
 
+TEST_CASE("a program that only copies params needs no stages of its own") {
+    const std::string copies =
+        "p:also('O', function(u) for p in u:params() do u:set(u:state(p, 'outer'), p) end end)\np:round 'step*2 O'\n";
+    const auto made = traced(trained + copies, sizes + "[mesh]\npp = 2\n",
+                             "p:parallel { require('orrery.strategy').define('cut', {}, function(program, mesh)\n"
+                             "  program:stage('a', 0) program:stage('b', 1) program:pipeline { axis = 'pp', schedule = "
+                             "'1f1b' } end) {} }\n");
+    CHECK(compile_training(*made, {}).find("O")->plan.classes.size() == 2);
+}
+
 TEST_CASE("a round of steps only, and one with a ramp, has every size of each") {
     const std::string two =
         "p:also('A', function(u) " + set + " end)\np:also('B', function(u) " + set + " end)\np:round 'A*3, then B'\n";
-    const auto made = traced(two, sizes + "ramp_start = 4\nramp_increment = 4\nramp_samples = 40\n");
+    const auto made = traced(two, "[train]\nramp_start = 4\nramp_increment = 4\nramp_samples = 40\n" + sizes.substr(8));
     std::vector<std::string> found;
     for (const MarkedProgram& program : made->programs)
         if (program.entry.role == ProgramRole::train) found.push_back(program.entry.name);
@@ -153,17 +163,20 @@ TEST_CASE("a round that cannot run is refused with the line of the script") {
     CHECK(has(refused(trained + halve + "p:round 'step O'\np:round 'step O'\n"), "round is called twice"));
     CHECK(has(refused(trained + also("") + "p:round 'step O'\n"), "the program \"O\" updates nothing"));
     CHECK(has(refused(also("u:count() u:set(o.state { name = 'n', shape = {} }, o.step())") + "p:round 'O'\n"),
-              "none of its programs updates a param"));
+              "no program that repeats updates a param"));
     CHECK(has(refused("p:also('step', function(u) end)\n"), "duplicate program \"step\""));
     CHECK(has(refused("p:also('a b', function(u) end)\n"), "invalid name \"a b\""));
+    const std::string scaled = refused(apart, "[train]\nprecision = \"f16\"\n" + sizes.substr(8));
+    CHECK(has(scaled, "program \"G\" takes a batch but updates no param"));
+    CHECK(refused(apart, "[train]\nprecision = \"bf16\"\n" + sizes.substr(8)) == "nothing is refused");
     CHECK(has(refused(halve + halve), "duplicate program \"O\""));
     CHECK(has(refused("p:round 'step*'\n"), "a.lua:9: round \"step*\": expected a number"));
 }
 
 TEST_CASE("arrays that programs share must be the same in each") {
     const std::string kept = "p:also('O', function(u) for p in u:params() do u:set(p, u:state(p, 'm'";
-    CHECK(
-        has(refused(trained + kept + ", 'ones')) end end)\np:round 'step O'\n"), "begin a.w.m with different values"));
+    CHECK(has(refused(trained + kept + ", 'ones')) end end)\np:round 'step O'\n"),
+              "different initial values of state a.w.m"));
     CHECK(refused(trained + kept + ")) end end)\np:round 'step O'\n") == "nothing is refused");
     const auto array = [](const std::string& shape) {
         return "p:also('O', function(u) u:set(o.state { name = 'mean', shape = " + shape +
@@ -173,16 +186,39 @@ TEST_CASE("arrays that programs share must be the same in each") {
     CHECK(has(refused(trained + array("{ {'embed', 4} }")), "a.lua:10"));  // set: types differ
 }
 
+TEST_CASE("two optimizers of a round do not share states by accident") {
+    const std::string outer =
+        "p:also('O', function(u) for p in u:params() do u:gradient(p, u:state(p, 'anchor') - p) end "
+        "u:count(o.constant(1)) o.optim.sgd { lr = 1, momentum = 0.9";
+    const std::string adamw = "p:train_with(o.optim.adamw {})\n";
+    const std::string shared = refused(adamw + outer + " } (u) end)\np:round 'step*2 O'\n");
+    CHECK(has(shared, "two optimizers of the round own the state a.w.m"));
+    CHECK(has(shared, "name = \"outer\""));
+    CHECK(refused(adamw + outer + ", name = 'outer' } (u) end)\np:round 'step*2 O'\n") == "nothing is refused");
+    const std::string one = "local adamw = o.optim.adamw {}\np:also('A', adamw)\np:also('B', adamw)\np:round 'A B'\n";
+    CHECK(refused(one) == "nothing is refused");
+}
+
+TEST_CASE("programs that name params in another way, or record another model, are refused") {
+    const std::string other =
+        "local calls = 0\np:also('A', function(u) calls = calls + 1 for p in u:params() do u:set(p, p - p:grad() * "
+        "calls) "
+        "end end)\np:round 'A'\n";
+    CHECK(has(refused(other), "is not deterministic"));
+    const std::string last = "p:also('G', function(u) u:set(o.state { name = 'n', shape = {} }, u:count()) end)\n";
+    CHECK(has(refused(trained + last + "p:round 'step*3, then G'\n"), "no program that repeats updates a param"));
+}
+
 TEST_CASE("what an update is given in place of gradients is whole, and comes first") {
     const auto outer = [](const std::string& body) {
         return trained + "p:also('O', function(u) " + body + " end)\np:round 'step O'\n";
     };
     const std::string give = "for p in u:params() do u:gradient(p, p * 1) end ";
-    CHECK(refused(outer(give + "u:count(o.constant(1)) o.optim.sgd {} (u)")) == "nothing is refused");
-    CHECK(has(refused(outer(give + "o.optim.sgd {} (u)")), "update:count(value)"));
+    CHECK(refused(outer(give + "u:count(o.constant(1)) o.optim.sgd { name = 'o' } (u)")) == "nothing is refused");
+    CHECK(has(refused(outer(give + "o.optim.sgd { name = 'o' } (u)")), "update:count(value)"));
     CHECK(has(refused(outer("for p in u:params() do u:gradient(p, p * 1) break end " + set)),
               "gave other params a gradient, but not b.w"));
-    CHECK(has(refused(outer(set + give)), "has read gradients of the batch"));
+    CHECK(has(refused(outer(set + give)), "has already read gradients of the batch"));
     CHECK(has(refused(outer("for p in u:params() do u:gradient(p, o.constant(1)) end")), "is not f32 of the shape"));
     CHECK(has(refused(outer("u:set(o.state { name = 'n', shape = {} }, o.step()) " + set)),
               "sets a value before it reads a gradient"));

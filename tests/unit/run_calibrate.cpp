@@ -65,7 +65,7 @@ TEST_CASE("a plan's kernels are each measured once, under the spec that the plan
     Model m = mlp(8, 4, 12, true, true);
     m.split_names({{"batch", "dp"}, {"mlp", "tp"}});
     const Lowered lowered = compile(m.program, Mesh(std::vector<Axis>{{"dp", 2}, {"tp", 2}}).with_microbatches(2));
-    const std::vector<KernelCase> cases = kernel_cases(lowered.plan);
+    const std::vector<KernelCase> cases = kernel_cases({&lowered.plan});
     for (const RankClass& c : lowered.plan.classes)
         for (const Instruction& i : c.stream) {
             if (i.opcode != Opcode::kernel) continue;

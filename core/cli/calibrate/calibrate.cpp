@@ -73,9 +73,12 @@ void prepare_script(Calibration& all, const ScriptCommand& command) {
     all.plugins = script.loader.names();
     // The device is opened in the same way as by a rank on this host.
     all.device = make_device(script.settings, script.config(), script.registry, script.job);
-    all.cases = kernel_cases(compiled.train());
+    std::vector<const Plan*> plans;
+    for (const CompiledProgram* program : round_programs(compiled))
+        if (program) plans.push_back(&program->plan);
+    all.cases = kernel_cases(plans);
     all.pool_bytes = std::min(compiled.largest_arenas().both(), int64_t{256} << 20);
-    all.bytes = wire_bytes_of(compiled.train());
+    for (const Plan* plan : plans) all.bytes.merge(wire_bytes_of(*plan));
     for (const int64_t bytes : usual_wire_bytes()) all.bytes.insert(bytes);
     for (const Axis& axis : all.settings.mesh.axes())
         if (axis.size > 1) all.wires.push_back({all.settings.transport_of(axis.name), axis.size});

@@ -107,13 +107,14 @@ void compile_priced(ScriptRunner& script, Experiment experiment) {
     script.compile_whole(std::move(experiment));
 }
 
-const Plan& priced_step(const Compiled& compiled) {
-    const int64_t full = compiled.programs.front().entry.batch;
-    for (const CompiledProgram& program : compiled.programs)
-        if (is_smaller_step(program.entry, full) && program.entry.batch == full &&
-            program.entry.capacity == compiled.capacities.front())
-            return program.plan;
-    return compiled.train();
+const Plan& priced_step(const Compiled& compiled, size_t program) {
+    const CompiledProgram* const full = round_programs(compiled)[program];
+    for (const CompiledProgram& smaller : compiled.programs)
+        if (is_smaller_step(smaller.entry, full->entry.batch) && smaller.entry.batch == full->entry.batch &&
+            smaller.entry.capacity == compiled.capacities.front() &&
+            round_index(compiled.round, smaller.entry) == program)
+            return smaller.plan;
+    return full->plan;
 }
 
 std::string priced_text(const Compiled& compiled) {
@@ -240,6 +241,19 @@ Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const Simu
     made.cut_of = played.all;
     options.mapped = played.chunks;
     made.run = simulate(played.plan, made.compiled.contracts, prices, options);
+    made.round = add_round(made.run, made.compiled, [&](size_t program) {
+        const Plan& other = priced_step(made.compiled, program);
+        const bool trains = round_programs(made.compiled)[program]->entry.role == ProgramRole::train;
+        const std::optional<ExpertLoads> given = trains ? loads_of(other, command) : std::nullopt;
+        const TpChunked chunked = with_software(given ? given->plan : other, software, trains ? command.tp_chunks : 0);
+        ClusterPrices own(cluster, other.mesh, mapping, constants, software, tf32,
+                          measured ? &measured->table : nullptr);
+        SimulateOptions plain;
+        plain.slow = options.slow;
+        plain.jitter = options.jitter;
+        plain.mapped = chunked.chunks;
+        return simulate(chunked.plan, made.compiled.contracts, own, plain);
+    });
     std::vector<int64_t> memory;  // by class, of other software
     const auto context = static_cast<int64_t>(constants.of("memory.context_gib") * (1 << 30));
     for (const RankClass& c : made.compiled.train().classes)

@@ -11,6 +11,7 @@
 #include "plan/cost_table.h"
 #include "run/script_interface.h"
 #include "sim/predict.h"
+#include "sim/round_times.h"
 #include "sim/software/expert_loads.h"
 
 namespace orrery {
@@ -19,7 +20,8 @@ class ScriptRunner;
 
 struct Forecast {
     Compiled compiled;
-    Simulated run;  ///< of priced_step
+    Simulated run;  ///< of priced_step; its times are those of a mean step of the round
+    RoundTimes round;
     Prediction prediction;
     std::string mapping;                   ///< how ranks are placed on the cluster
     int64_t cut = 0, cut_of = 0;           ///< number of tp collectives that --tp-chunks splits, and number of all
@@ -56,7 +58,7 @@ std::map<int64_t, double> slow_ranks(const std::vector<std::string>& given, int6
 void compile_priced(ScriptRunner& script, Experiment experiment);
 /// The train step of which predictions give the time: of the full batch, with the smallest capacity if it is compiled.
 /// A run takes a larger one for a step only if this one overflows. Memory is that of all programs.
-const Plan& priced_step(const Compiled& compiled);
+const Plan& priced_step(const Compiled& compiled, size_t program = 0);
 /// Says of which capacities time and memory are, to print; "": the step has no choice of capacities.
 std::string priced_text(const Compiled& compiled);
 /// The same as a line of a report.

@@ -154,7 +154,15 @@ LocalForecast local_forecast(const Compiled& compiled, const Settings& settings,
     options.jitter = how.jitter;
     options.each_rank = true;
     options.every_launch = true;
-    made.run = simulate(plan, contracts_of_run(compiled, settings, host.processors), prices, options);
+    const Network contracts = contracts_of_run(compiled, settings, host.processors);
+    made.run = simulate(plan, contracts, prices, options);
+    made.round = add_round(made.run, compiled, [&](size_t program) {
+        const Plan& other = priced_step(compiled, program);
+        const bool trains = round_programs(compiled)[program]->entry.role == ProgramRole::train;
+        const std::optional<ExpertLoads> given = trains ? loads_of(other, how) : std::nullopt;
+        LocalPrices own(plain, given ? given->plan : other, host, made.transports);
+        return simulate(given ? given->plan : other, contracts, own, options);
+    });
     made.rest_s = total_of(plain, "rest");
     made.sources = prices.sources();
     return made;

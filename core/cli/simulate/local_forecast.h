@@ -10,12 +10,14 @@
 #include "run/script_interface.h"
 #include "run/settings.h"
 #include "sim/local/compare.h"
+#include "sim/round_times.h"
 #include "sim/simulate.h"
 
 namespace orrery {
 
 struct LocalForecast {
-    Simulated run;      ///< of priced_step
+    Simulated run;      ///< of priced_step; its times are those of a mean step of the round
+    RoundTimes round;
     double rest_s = 0;  ///< seconds of other work between two steps, which is not simulated
     double processors = 1;
     std::map<std::string, std::string> transports;  ///< names of the transports, by axis

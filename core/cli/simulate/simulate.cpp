@@ -165,6 +165,10 @@ Json as_json(const Forecast& made, const SimulateCommand& command, const Plan& p
     if (command.tokens > 0) json["training"] = training_json(terms_of(p, command.tokens), p.step_s);
     if (!made.sources.empty()) json["kernels"] = {{"tables", command.tables}, {"sources", made.sources}};
     if (!made.compiled.capacities.empty()) json["capacity"] = made.compiled.capacities.front();
+    if (!made.round.programs.empty())
+        json["round"] = {{"text", made.compiled.round.text()},
+                         {"program_s", std::map(made.round.programs.begin(), made.round.programs.end())},
+                         {"peak_step_s", made.round.peak_s}};
     for (const auto& [what, how] : made.run.carried)
         json["carried"][plan.mesh.axis(what.first).name + " " + what.second] = how;
     return json;
@@ -197,6 +201,7 @@ int simulate_command(const ScriptCommand& given, const SimulateCommand& command)
     told += fmt::format("software    {}\n", made.software);
     for (const std::string& line : made.differences) told += fmt::format("            {}\n", line);
     if (command.tp_chunks > 0) told += tp_chunks_text(command, made);
+    told += made.round.text(made.compiled, made.prediction.step_s);
     told += capacity_line(made.compiled) + made.loads;
     if (measured)
         for (const auto* const lines : {&measured->notes, &made.sources})

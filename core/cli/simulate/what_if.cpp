@@ -71,6 +71,7 @@ std::string told(const std::string& name, const LocalScript& script, const Local
                     plural(static_cast<int64_t>(made.processors), "processor"), of_transports(made));
     text += told_step(script, made, unchanged);
     if (terms.tokens > 0) text += fmt::format("training    {}\n", orrery::text(terms, made.step_s()));
+    text += made.round.text(script.compiled, made.run.step_s);
     text += capacity_line(script.compiled);
     const StepShares shares = shares_of(made.run, plan.mesh, made.step_s());
     text += fmt::format("time        computing {:.1f} %", 100 * shares.computing);

@@ -6,9 +6,9 @@ namespace orrery {
 /// Removes values and ops that no result or update needs, and renumbers the others. Marks of values stay.
 Program prune(const Program& program);
 
-/// What is left of a step whose updates and results depend on no batch: a program of a round between two steps. The
-/// step is annotated as any, so that params and states have its layouts, and stages of a pipeline that it would not
-/// show without a forward pass (Value::stage).
+/// Reduces a step to its updates and results, for a program of a round that takes no batch. Drops the forward and
+/// backward pass. Input: the annotated step, so params and states have the layouts of other steps. With a pipeline it
+/// sets Value::stage, which ops of a forward pass would otherwise determine.
 ///
 ///     %3 = matmul %0 %1    forward        ->   %1 = mul %0 0.5    update
 ///     %9 = mul %1 0.5      update              update %0 %1

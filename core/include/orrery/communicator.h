@@ -78,7 +78,7 @@ struct TransportContract {
     std::vector<MemoryKind> memory;  ///< kinds of memory that tensors may be in, the preferred one first
     bool needs_arena = false;        ///< tensors must be in the arenas given to Transport::make
     bool same_host = false;          ///< members must be processes or threads of one host
-    std::vector<DType> dtypes;       ///< types that it reduces; other messages may be of any type
+    std::vector<DType> dtypes;       ///< types that it reduces; messages that only move bytes may be of any type
     bool staging = false;  ///< true: tensors of other devices are allowed, sent through pinned buffers of the session
     bool aborts = true;    ///< true: abort() ends the waits of all members; false: of its caller only
     /// True: members prove to each other that they belong to the job. False: any process can send to an open port.

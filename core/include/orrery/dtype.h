@@ -28,7 +28,7 @@ constexpr int64_t size_of(DType t) {
     return 0;
 }
 
-/// True for floats that ops compute in. 8-bit floats are only codes with a scale: of `quantize`, operands of GEMMs.
+/// True for floats that ops compute in. An 8-bit float is a code that needs a scale (quantize, matmul_quantized).
 constexpr bool is_float(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16 || t == DType::f64; }
 
 /// Name of a dtype in the text form of programs: "f32", "bf16", ...

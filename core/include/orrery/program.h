@@ -23,15 +23,18 @@ struct Value {
     TensorType type;
     std::vector<std::string> dims;  ///< logical name of each dim, "" for an unnamed one
     Role role = Role::temporary;
-    Attributes init;             ///< initial contents of a param or state: {kind = normal|uniform|zeros|ones, scale}
-    ValueId of = none;           ///< for an optimizer state: the param that it belongs to
-    int stage = none;            ///< for a param or state: the pipeline stage that holds it; none: ops show it
-    OpId op = none;              ///< the op that produces it; none for input, param and state
-    int output = 0;              ///< index of the value among the outputs of `op`
-    Layout layout;               ///< set by propagation; for params and states, the layout between steps
+    Attributes init;    ///< initial contents of a param or state: {kind = normal|uniform|zeros|ones, scale}
+    ValueId of = none;  ///< for an optimizer state: the param that it belongs to
+    int stage = none;   ///< of a param or state: the pipeline stage that holds it; none: the first that reads it
+    OpId op = none;     ///< the op that produces it; none for input, param and state
+    int output = 0;     ///< index of the value among the outputs of `op`
+    Layout layout;      ///< set by propagation; for params and states, the layout between steps
     std::vector<Origin> causes;  ///< origins of the marks that set the layout, newest last
     Origin origin;               ///< script line that made the value
 };
+
+/// Whether a value outlives a step: a param or a state.
+inline bool is_array(const Value& value) { return value.role == Role::param || value.role == Role::state; }
 
 struct Op {
     std::string kind;  ///< name in the table of ops: "matmul"

@@ -19,7 +19,8 @@ int64_t blocks_of(int64_t size, int64_t block) { return (size + block - 1) / blo
 int64_t code_bits(const Infer& at, DType type) {
     const int64_t bits = at.attributes.has("bits") ? at.attributes.integer("bits") : 8;
     if (bits != 8 && bits != 4 && bits != 2 && bits != 1) at.fail(fmt::format("bits = {}", bits), "give 8, 4, 2 or 1");
-    if (bits != 8 && type != DType::i8) at.fail(fmt::format("bits = {} of {}", bits, name_of(type)), "they are of i8");
+    if (bits != 8 && type != DType::i8)
+        at.fail(fmt::format("bits = {} with dtype {}", bits, name_of(type)), "use dtype = i8");
     return bits;
 }
 
@@ -27,7 +28,8 @@ int64_t code_bits(const Infer& at, DType type) {
 Typed scales_of(const Infer& at, DType type) {
     if (!at.attributes.has("block")) return make_typed(type, {}, {});
     const int64_t block = at.attributes.integer("block");
-    if (block < 1) at.fail(fmt::format("block = {} must be at least 1", block));
+    if (block < 1 || block > int64_t{1} << 40)  // blocks_of adds it to a size
+        at.fail(fmt::format("block = {} is out of range: expected 1 to 2^40", block));
     at.expect_rank(0, 1);
     Typed scales = at.typed(0);
     scales.type.dtype = type;

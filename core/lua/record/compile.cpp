@@ -57,8 +57,8 @@ void record_first(lua_State* L, Traced& traced) {
     const bool steps = std::ranges::find(names, "step") != names.end(), optimizer = traced.optimizer != LUA_NOREF;
     if (steps && !optimizer) fail(L, "compile: the program has no optimizer; call program:train_with first");
     if (optimizer && !steps)
-        fail(L, fmt::format("compile: the step of train_with never runs: the round {} does not name step\n  name it, "
-                            "or leave train_with out",
+        fail(L, fmt::format("compile: the step of train_with never runs: the round {} has no step\n  add step to "
+                            "the round, or remove program:train_with",
                             quote(traced.recipe.round.text())));
     if (!optimizer) {
         Fields none(L, 2, "compile");

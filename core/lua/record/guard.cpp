@@ -45,6 +45,7 @@ void read_batch(lua_State* L, Tape& tape) {
              "program:also: the function sets a value before it reads a gradient or the count of a batch\n  read them "
              "first, so that a step with gradients that are not finite changes nothing");
     tape.takes_batch = true;
+    if (tape.whole) fail(L, "program:also: a batch is read where arrays are those of all islands");
     tape.overflow = sum_overflow(tape, {});
 }
 

@@ -44,6 +44,10 @@ struct UpdateGuard {
     bool sets_states = false;              ///< update:states was called
 };
 
+/// The optimizers that own states of params: by name of the state and index of the function (-1: the optimizer's,
+/// others of program:also) the address of the Lua value that update:state was given.
+using StateOwners = std::map<std::string, std::map<int, const void*>>;
+
 /// The program that a script records. All values in Lua that belong to the program share the tape.
 struct Tape {
     explicit Tape(Program start)
@@ -84,8 +88,12 @@ struct Tape {
     std::optional<LossScale> loss_scale;
     UpdateGuard guard;
     size_t states = 0;  ///< in an optimizer: the first updates of the program that are of o.state and not guarded yet
-    bool also = false;  ///< in the function of program:also, which may not read what a batch gives
-    bool takes_batch = true;           ///< whether the function reads gradients, the count or an overflow of a batch
+    bool also = false;  ///< whether the function is one of program:also
+    int function = -1;  ///< its index there; -1: the optimizer's
+    std::shared_ptr<StateOwners> owners;  ///< in a function that updates
+    bool whole = false;       ///< the arrays are those of all islands, so that the function can read nothing of a batch
+    bool takes_batch = true;  ///< whether the function has read a gradient, the count or the overflow of a batch;
+                              ///< always true in an optimizer
     std::map<ValueId, ValueId> given;  ///< by param: what update:gradient sets in place of its gradient
     ValueId count = none;              ///< what update:count(value) sets in place of the batch's count
 };

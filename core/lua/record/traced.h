@@ -28,8 +28,9 @@ struct Class<AskedStrategy> {
 struct Traced {
     int function = LUA_NOREF;   ///< registry reference to the model's function
     int optimizer = LUA_NOREF;  ///< registry reference to the optimizer's function
-    std::vector<int> also;      ///< registry references to the functions of Recipe::also, in their order
-    std::vector<int> added;     ///< registry references to the functions of metrics, in the order of Recipe::added
+    std::shared_ptr<StateOwners> owners = std::make_shared<StateOwners>();
+    std::vector<int> also;   ///< registry references to the functions of Recipe::also, in their order
+    std::vector<int> added;  ///< registry references to the functions of metrics, in the order of Recipe::added
     std::vector<InputSpec> signature;
     Capacities capacities;  ///< of the first trace of the function
     Recipe recipe;          ///< the recipe without its functions, which `recipe_of` adds

@@ -1,4 +1,4 @@
-// Implements the argument of an optimizer's function: update:params, count, state, set, result, loss_scale.
+// Implements the argument of an optimizer's function: update:params, count, loss, state, set, result, loss_scale.
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -53,20 +53,21 @@ int update_params(lua_State* L) {
 }
 
 /// Returns the tape of a function of program:also that calls update:`what` with a value.
-std::shared_ptr<Tape> giving(lua_State* L, std::string_view what) {
+std::shared_ptr<Tape> tape_to_set(lua_State* L, std::string_view what) {
     const std::shared_ptr<Tape> tape = check<UpdateView>(L, 1).tape;
     if (!tape->also || tape->takes_batch || tape->guard.by != UpdateGuard::By::undecided)
         fail(L, fmt::format("update:{}: {}\n  {}", what,
-                            tape->also ? "the function has read gradients of the batch or the loss scale already"
+                            tape->also ? "the function has already read gradients of the batch or the loss scale"
                                        : "an optimizer's gradients are those of its step",
-                            tape->also ? "call it first" : "give others in a function of program:also"));
+                            tape->also ? "call it before p:grad(), update:count() and update:loss_scale()"
+                                       : "give others in a function of program:also"));
     return tape;
 }
 
 /// update:gradient(p, value): sets what p:grad() is in this function, f32 of the param's shape, so that an optimizer
 /// may use it in place of the gradient of a batch.
 int update_gradient(lua_State* L) {
-    const std::shared_ptr<Tape> tape = giving(L, "gradient");
+    const std::shared_ptr<Tape> tape = tape_to_set(L, "gradient");
     const ValueId p = check_own(L, 2, tape), value = check_own(L, 3, tape);
     const Program& program = *tape->program;
     if (program.grad_of(p) == none)
@@ -82,7 +83,7 @@ int update_gradient(lua_State* L) {
 /// gradients that update:gradient gives.
 int update_count(lua_State* L) {
     if (!lua_isnoneornil(L, 2)) {
-        const std::shared_ptr<Tape> own = giving(L, "count");
+        const std::shared_ptr<Tape> own = tape_to_set(L, "count");
         own->count = check_own(L, 2, own);
         if (own->program->value(own->count).type != TensorType{DType::f32, {}})
             bad_argument(L, 2, fmt::format("{} is not f32 []", describe(*own->program, own->count)));
@@ -91,10 +92,19 @@ int update_count(lua_State* L) {
     const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
     if (tape->count == none && !tape->given.empty())
         fail(L,
-             "update:count: the gradients are given (update:gradient), but not the number to divide them by\n  call "
-             "update:count(value) with it, o.constant(1) for none");
+             "update:count: update:gradient set the gradients, but update:count(value) did not set their divisor\n  "
+             "call "
+             "update:count(value) first; update:count(o.constant(1)) divides by 1");
     if (tape->count == none) read_batch(L, *tape);
     push_symbol(L, tape, tape->count != none ? tape->count : *tape->program->result("count"));
+    return 1;
+}
+
+/// update:loss() -> a value f32[]: the sum of the losses of the batch.
+int update_loss(lua_State* L) {
+    const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
+    read_batch(L, *tape);
+    push_symbol(L, tape, *tape->program->result("loss_sum"));
     return 1;
 }
 
@@ -122,7 +132,20 @@ int update_overflow(lua_State* L) {
     return 1;
 }
 
-/// update:state(p, name [, init]) -> a state of the param, f32 of its shape, initially zeros.
+/// Records that an optimizer owns a state. Throws Error if another one does in another program, as both would then set
+/// the same array.
+void own_state(lua_State* L, const Tape& tape, const std::string& name, const void* owner) {
+    auto& owners = (*tape.owners)[name];
+    for (const auto& [function, other] : owners)
+        if (function != tape.function && other != owner)
+            fail(L, fmt::format("two optimizers of the round own the state {}\n  give one of them a name for its "
+                                "states: name = \"outer\" of o.optim",
+                                name));
+    owners[tape.function] = owner;
+}
+
+/// update:state(p, name [, init [, owner]]) -> a state of the param, f32 of its shape, initially zeros. `owner`: a Lua
+/// value; no other owner may have this state in another program.
 int update_state(lua_State* L) {
     const std::shared_ptr<Tape> tape = check<UpdateView>(L, 1).tape;
     const ValueId p = check_own(L, 2, tape);
@@ -132,6 +155,7 @@ int update_state(lua_State* L) {
     const Value& param = tape->program->value(p);
     const TensorType type{DType::f32, param.type.shape};
     const std::string full = param.name + "." + name;
+    if (!lua_isnoneornil(L, 5)) own_state(L, *tape, full, lua_topointer(L, 5));
     push_symbol(L, tape, tape->builder.state(p, full, type, {{"kind", kind}}, where(L)));
     return 1;
 }
@@ -189,8 +213,10 @@ Program record_update(lua_State* L, const Traced& traced, Program program, int a
     tape->use = TapeUse::update;
     tape->states = tape->program->updates.size();
     tape->also = also >= 0;
+    tape->function = also;
+    tape->owners = traced.owners;
     tape->takes_batch = also < 0;
-    tape->streams = also < 0 ? 0 : int64_t{also + 1} << 20;  // others than the model's
+    tape->streams = also < 0 ? 0 : int64_t{also + 1} << 20;  // random streams that differ from those of the model
     tape->loss_scale = traced.recipe.loss_scale;
     tape->builder.set_phase(Phase::update);
     tape->builder.push_scope("optimizer");
@@ -208,14 +234,21 @@ Program record_update(lua_State* L, const Traced& traced, Program program, int a
     if (also < 0) tape->overflow = sum_overflow(*tape, origin);
     lua_rawgeti(L, LUA_REGISTRYINDEX, also < 0 ? traced.optimizer : traced.also[also]);
     push_update(L, tape);
-    call_for(L, 1, 0, origin);
+    tape->whole = also >= 0 && !tape->program->result("loss_sum");
+    if (!tape->whole) {
+        call_for(L, 1, 0, origin);
+    } else if (lua_pcall(L, 1, 0, 0) != LUA_OK) {
+        if (!tape->takes_batch) lua_error(L);
+        lua_pop(L, 1);
+        return Program();
+    }
     require_states(L, tape);
     std::vector<Update>& updates = tape->program->updates;
     if (updates.size() == first && also >= 0)
         throw Error(origin, fmt::format("the program {} updates nothing\n  call update:set(target, value) in its "
                                         "function",
                                         quote(traced.recipe.also[also].name)));
-    if (!tape->takes_batch) {  // what the model says of a batch is of its steps
+    if (!tape->takes_batch) {  // drops the model's results and updates, which belong to steps with a batch
         updates.erase(updates.begin(), updates.begin() + static_cast<std::ptrdiff_t>(first));
         std::vector<Result>& all = tape->program->results;
         all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(results));
@@ -232,11 +265,17 @@ Program record_update(lua_State* L, const Traced& traced, Program program, int a
 }
 
 void open_update(lua_State* L) {
-    const luaL_Reg update[] = {{"params", guard<update_params>},     {"count", guard<update_count>},
-                               {"state", guard<update_state>},       {"gradient", guard<update_gradient>},
-                               {"set", guard<update_set>},           {"states", guard<update_states>},
-                               {"result", guard<update_result>},     {"loss_scale", guard<update_loss_scale>},
-                               {"overflow", guard<update_overflow>}, {nullptr, nullptr}};
+    const luaL_Reg update[] = {{"params", guard<update_params>},
+                               {"count", guard<update_count>},
+                               {"state", guard<update_state>},
+                               {"gradient", guard<update_gradient>},
+                               {"set", guard<update_set>},
+                               {"states", guard<update_states>},
+                               {"result", guard<update_result>},
+                               {"loss", guard<update_loss>},
+                               {"loss_scale", guard<update_loss_scale>},
+                               {"overflow", guard<update_overflow>},
+                               {nullptr, nullptr}};
     add_class<UpdateView>(L, update);
 }
 

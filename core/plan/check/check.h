@@ -20,9 +20,9 @@ public:
 
 /// Proves before any rank starts that a plan runs correctly. Derives everything from the streams and trusts no table of
 /// lowering. Throws Error naming class, instruction, op and script line.
-///   form      operands fit kernels, buffers and arenas; message sizes fit their op, and reductions the transport's
-///   dtypes contents  every byte read holds the expected value of the right micro-batch; updates and results are in
-///   place
+///   form      operands fit kernels, buffers and arenas; message sizes fit their op; the transport reduces the dtypes
+///             of reductions
+///   contents  every byte read holds the expected value of the right micro-batch; updates and results are in place
 ///             after the step
 ///   order     accesses of different queues to the same bytes are ordered by waits
 ///   sums      a sum, also over micro-batches, contains each contribution exactly once when it is read

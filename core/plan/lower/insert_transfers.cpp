@@ -126,7 +126,8 @@ private:
         entries_.push_back({2 * index, index, std::move(op)});
     }
 
-    /// Adds an op of the update at the stage of the param or tensor that it reads. Shares scalars of other stages.
+    /// Adds an op of the update at the stage of the param, or of the largest tensor, that it reads. Shares scalars of
+    /// other stages.
     void update(Op op, int index) {
         std::vector<ValueId> wide, narrow;
         for (ValueId input : op.inputs)
@@ -134,7 +135,10 @@ private:
         ValueId owner = none;
         for (ValueId input : op.inputs)
             if (owner == none && program_.value(input).role == Role::param && at(input) != everywhere) owner = input;
-        if (owner == none && !wide.empty()) owner = wide[0];
+        const auto fewer = [&](ValueId a, ValueId b) {
+            return program_.value(a).type.count() < program_.value(b).type.count();
+        };
+        if (owner == none && !wide.empty()) owner = *std::ranges::max_element(wide, fewer);
         const auto same = [&](ValueId id) { return at(id) == at(narrow[0]); };
         if (owner == none && !narrow.empty() && std::all_of(narrow.begin(), narrow.end(), same)) owner = narrow[0];
         op.stage = owner == none ? none : stage(owner);

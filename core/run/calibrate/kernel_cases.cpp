@@ -80,11 +80,7 @@ int64_t bytes_of(const KernelCase& c) {
     return bytes;
 }
 
-}  // namespace
-
-std::vector<KernelCase> kernel_cases(const Plan& plan) {
-    std::vector<KernelCase> cases;
-    std::set<std::string> seen;
+void add_cases(std::vector<KernelCase>& cases, std::set<std::string>& seen, const Plan& plan) {
     for (const RankClass& c : plan.classes) {
         std::vector<const Instruction*> first(c.kernels.size(), nullptr);
         for (const Instruction& i : c.stream)
@@ -96,6 +92,14 @@ std::vector<KernelCase> kernel_cases(const Plan& plan) {
                              common_places(c, *first[k])});
         }
     }
+}
+
+}  // namespace
+
+std::vector<KernelCase> kernel_cases(const std::vector<const Plan*>& plans) {
+    std::vector<KernelCase> cases;
+    std::set<std::string> seen;
+    for (const Plan* plan : plans) add_cases(cases, seen, *plan);
     return cases;
 }
 

@@ -9,9 +9,9 @@
 
 namespace orrery {
 
-/// The distinct kernels of a plan, in the order of its rank classes (ranks with the same instructions), each with the
+/// The distinct kernels of plans, in the order of their rank classes (ranks with the same instructions), each with the
 /// operands that share memory in its first launch and the attributes of the first rank that runs it.
-std::vector<KernelCase> kernel_cases(const Plan& plan);
+std::vector<KernelCase> kernel_cases(const std::vector<const Plan*>& plans);
 
 /// A list of distinct kernels to time. Specs are made through the op definitions, so that attributes and results are
 /// complete; outputs are in place if the op allows it.

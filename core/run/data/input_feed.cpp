@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "compile/islands.h"
 #include "compile/program_set.h"
 
 namespace orrery {
@@ -25,6 +26,10 @@ InputFeed::InputFeed(const Plan& plan, int64_t rank, const Dataset& data, const 
       places_(host_inputs(plan.program, plan.class_of(rank))),
       orders_(std::make_shared<RowOrders>(data, token_order(plan.program, plan.mesh))) {
     check_inputs(program_, data.source());
+    const std::vector<std::string> islands =
+        program_.updates.empty() ? std::vector<std::string>() : program_.axes_with(islands_option);
+    if (!islands.empty() && plan.mesh.find(islands.front()))
+        island_ = static_cast<uint64_t>(plan.mesh.member(rank, *plan.mesh.find(islands.front())));
     for (const ValueId id : program_.inputs()) {
         const Value& value = program_.value(id);
         if (!is_data_input(value)) continue;
@@ -73,12 +78,14 @@ bool InputFeed::same_places(const InputFeed& other) const {
 }
 
 void InputFeed::set_step(uint64_t run_seed, int64_t step, std::byte* to) const {
-    orrery::set_step(program_, places_, run_seed, step, to);
+    orrery::set_step(program_, places_, run_seed + (island_ << 32), step, to);
 }
 
-void InputFeed::set_status(Status status, std::byte* to) const {
-    for (const HostPlaces::Place& place : places_.places) {
-        const Value& input = program_.value(place.value);
+void InputFeed::set_status(Status status, std::byte* to) const { orrery::set_status(program_, places_, status, to); }
+
+void set_status(const Program& program, const HostPlaces& places, Status status, std::byte* to) {
+    for (const HostPlaces::Place& place : places.places) {
+        const Value& input = program.value(place.value);
         if (filler_of(input) != Filler::status) continue;
         std::memset(to + place.offset, 0, static_cast<size_t>(input.type.bytes()));
         const float word = word_of(status);

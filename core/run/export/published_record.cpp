@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "compile/islands.h"
 #include "run/checkpoint/restore/weight_files.h"
 
 namespace orrery {
@@ -121,6 +122,11 @@ PublishedRecord PublishedRecord::of(const Program& program, const PublishedWeigh
             source.param = program.value(id).name;
             record.params.push_back(std::move(source));
         }
+    if (const auto islands = program.axes_with(islands_option); !islands.empty()) {
+        record.problem =
+            fmt::format("its params are those of islands over {}, and their mean is not exported yet", islands.front());
+        return record;
+    }
     if (weights.published.empty()) {
         record.problem = weights.sources.empty() ? "its script names no published tensors (program:weights)"
                                                  : "its table of weights has no `published`";

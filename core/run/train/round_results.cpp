@@ -1,35 +1,39 @@
 #include "run/train/round_results.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
+#include "base/text.h"
+#include "ir/describe.h"
+
 namespace orrery {
 
-std::vector<const Program*> programs_of_round(const Compiled& compiled) {
-    std::vector<const Program*> all;
-    for (const CompiledProgram& program : compiled.programs)
-        if ((program.entry.role == ProgramRole::train && !is_smaller_step(program.entry, compiled.sizes.full())) ||
-            program.entry.role == ProgramRole::update)
-            all.push_back(&program.plan.program);
-    return all;
+std::string_view judged_norm(const Compiled& compiled, const Program& program) {
+    if (compiled.loss_scale) return "";
+    if (program.result(guard_name)) return guard_name;
+    return program.result("grad_norm") ? "grad_norm" : "";
 }
 
 TrainedNumbers trained_numbers(const Compiled& compiled) {
-    const Program& program = compiled.train().program;
-    const auto any = [all = programs_of_round(compiled)](const char* result) {
-        return std::ranges::any_of(all, [&](const Program* one) { return one->result(result).has_value(); });
+    const auto any = [all = round_programs(compiled)](const char* result) {
+        return std::ranges::any_of(
+            all, [&](const CompiledProgram* one) { return one && one->plan.program.result(result).has_value(); });
     };
     return {.tokens = compiled.tokens_per_step > 0,
             .nats = compiled.tokens_per_step > 0 && compiled.nats,
             .norm = any("grad_norm"),
             .rate = any("lr"),
-            .scale = has_loss_scale(program),
+            .scale = std::ranges::any_of(
+                round_programs(compiled),
+                [](const CompiledProgram* one) { return one && has_loss_scale(one->plan.program); }),
             .capacity = !compiled.capacities.empty()};
 }
 
 const HostResults* RanPrograms::with(std::string_view name) const {
     if (step.program.result(name)) return &step.results;
-    for (const StepPrograms::Between* program : after)
+    for (const StepPrograms::BatchlessProgram* program : after)
         if (program->program.plan.program.result(name)) return &program->results;
     return nullptr;
 }
@@ -39,11 +43,40 @@ double RanPrograms::scalar(std::string_view name) const {
     return results ? results->scalar(name) : 0;
 }
 
+namespace {
+
+/// The type of a result; a mean is a scalar.
+TensorType result_type(const RecordedResult& result, const Program& program) {
+    if (result.parts || !result.why_not.empty()) return {};
+    return program.value(*program.result(result.value)).type;
+}
+
+void require_same_type(const RecordedResult& first, const TensorType& type, const RecordedResult& result,
+                       const Program& program) {
+    if (first.parts.has_value() == result.parts.has_value() && type == result_type(result, program)) return;
+    const std::string& value = result.parts ? result.parts->sum : result.value;
+    throw Error(
+        program.value(*program.result(value)).origin,
+        fmt::format("two programs of the round have a result {} of other types: {} in {}, and {}\n  give them "
+                    "other names",
+                    quote(result.name), text_of(result_type(result, program), {}), program.name, text_of(type, {})));
+}
+
+}  // namespace
+
 RoundResults::RoundResults(const Compiled& compiled) {
     size_t largest = 0;
-    for (const Program* program : programs_of_round(compiled))
+    std::vector<TensorType> types;  // of recorded_
+    for (const CompiledProgram* of_round : round_programs(compiled)) {
+        if (!of_round) continue;
+        const Program* const program = &of_round->plan.program;
         for (RecordedResult& result : recorded_results(*program)) {
-            if (std::ranges::find(recorded_, result.name, &RecordedResult::name) != recorded_.end()) continue;
+            if (const auto other = std::ranges::find(recorded_, result.name, &RecordedResult::name);
+                other != recorded_.end()) {
+                require_same_type(*other, types[other - recorded_.begin()], result, *program);
+                continue;
+            }
+            types.push_back(result_type(result, *program));
             if (result.why_not.empty()) {
                 const int64_t count = result.parts ? 1 : program->value(*program->result(result.value)).type.count();
                 values_.emplace_back(result.name, static_cast<size_t>(count));
@@ -52,6 +85,7 @@ RoundResults::RoundResults(const Compiled& compiled) {
             }
             recorded_.push_back(std::move(result));
         }
+    }
     elements_.resize(largest);
 }
 
@@ -62,21 +96,21 @@ std::vector<std::string> RoundResults::left_out() const {
     return lines;
 }
 
-void RoundResults::read(const RanPrograms& ran) {
+void RoundResults::begin() {
+    for (StepResult& result : values_) std::ranges::fill(result.values, std::nan(""));
+}
+
+void RoundResults::read(const Program& program, const HostResults& results) {
     size_t at = 0;
     for (const RecordedResult& result : recorded_) {
         if (!result.why_not.empty()) continue;
         std::vector<double>& values = values_[at++].values;
-        const HostResults* const results = ran.with(result.parts ? result.parts->sum : result.value);
-        if (!results) {
-            std::ranges::fill(values, std::nan(""));
-            continue;
-        }
+        if (!program.result(result.parts ? result.parts->sum : result.value)) continue;
         if (result.parts) {
-            values[0] = results->scalar(result.parts->sum) / results->scalar(result.parts->count);
+            values[0] = results.scalar(result.parts->sum) / results.scalar(result.parts->count);
             continue;
         }
-        results->read(result.value, elements_.data());
+        results.read(result.value, elements_.data());
         std::copy_n(elements_.begin(), values.size(), values.begin());
     }
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "run/metrics/recorded_results.h"
@@ -9,15 +10,15 @@
 
 namespace orrery {
 
-/// The programs of the round, without smaller sizes of its steps.
-std::vector<const Program*> programs_of_round(const Compiled& compiled);
+/// Name of the result that says whether all gradients are finite; "": there is none, or a loss scale handles overflows.
+std::string_view judged_norm(const Compiled& compiled, const Program& program);
 /// The optional numbers that the programs of the round give together.
 TrainedNumbers trained_numbers(const Compiled& compiled);
 
 /// The programs that ran for a step: its own, and those of the round that followed it.
 struct RanPrograms {
     const StepPrograms::Step& step;
-    const std::vector<const StepPrograms::Between*>& after;
+    const std::vector<const StepPrograms::BatchlessProgram*>& after;
 
     /// The results of the first that has a result of this name; nullptr: none has.
     const HostResults* with(std::string_view name) const;
@@ -28,12 +29,15 @@ struct RanPrograms {
 /// The results of the script that metrics record: those of all programs of the round, each name once.
 class RoundResults {
 public:
+    /// Throws Error if two programs have results of one name and other types.
     explicit RoundResults(const Compiled& compiled);
 
     /// Lines that say which results metrics lack and why.
     std::vector<std::string> left_out() const;
-    /// Reads the results of a step; those of programs that did not run for it are NaN.
-    void read(const RanPrograms& ran);
+    /// Begins a step: all values are NaN.
+    void begin();
+    /// Reads the results of a program that just ran, before a later one changes arrays that are results.
+    void read(const Program& program, const HostResults& results);
     std::span<const StepResult> values() const { return values_; }
 
 private:

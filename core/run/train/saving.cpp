@@ -42,6 +42,10 @@ void Saving::hold(double seconds) {
 
 void Saving::prepare(int64_t first, const Evaluation& evaluation) {
     const bool automatic = schedule_.automatic();
+    if (const Islands& islands = session_.compiled().islands; automatic && islands.any())
+        throw Error(islands.origin,
+                    "checkpoint.every = \"auto\" is not supported with islands, which do not vote in each step\n  set "
+                    "checkpoint.every_steps");
     if (automatic) schedule_.set_next(first + 9);  // tenth step: memory was touched, times are typical
     if (!run_.options.checkpoint_async || (run_.options.checkpoint_every == 0 && !automatic)) return;
     beside_ = true;

@@ -14,27 +14,22 @@ StepPrograms::StepPrograms(Session& session, const Dataset& data, int64_t last_s
       round_(session.compiled().round),
       largest_(session.compiled().capacities.empty() ? 0 : session.compiled().capacities.back()) {
     const Compiled& compiled = session.compiled();
-    const Program* full = nullptr;  // the full step of the same program, which precedes its other sizes
-    size_t name = 0;
+    const std::vector<const CompiledProgram*> full = round_programs(compiled);
     for (const CompiledProgram& program : compiled.programs) {
         const ProgramEntry& entry = program.entry;
         const bool trains = entry.role == ProgramRole::train;
         if (!trains && entry.role != ProgramRole::update) continue;
-        if (!is_smaller_step(entry, sizes_.full())) {
-            full = &program.plan.program;
-            const auto& names = round_.names();
-            name = std::ranges::find(names, entry.also < 0 ? "step" : entry.name) - names.begin();
-        }
-        InputFeed feed(program.plan, session.job().rank, data, compiled.ids);
+        const size_t name = round_index(round_, entry);
         if (!trains) {
             Executor& executor = session.executor(program.plan);
-            const int64_t bytes = std::max<int64_t>(1, feed.bytes());
-            between_.emplace_back(new Between{
-                program, executor, std::move(feed), {session.device(), bytes}, {session.device(), executor}});
-            between_of_[name] = between_.back().get();
+            HostPlaces places = host_inputs(program.plan.program, program.plan.class_of(session.job().rank));
+            const int64_t bytes = std::max<int64_t>(1, places.bytes);
+            batchless_[name].reset(new BatchlessProgram{
+                program, executor, std::move(places), {session.device(), bytes}, {session.device(), executor}});
         } else if (entry.batch <= sizes_.batch(last_step)) {
-            require_same_results(*full, program.plan.program);
+            require_same_results(full[name]->plan.program, program.plan.program);
             const double capacity = entry.capacity > 0 ? entry.capacity : largest_;
+            InputFeed feed(program.plan, session.job().rank, data, compiled.ids);
             running_[name].sized.emplace(std::pair(entry.batch, capacity), Sized{program, std::move(feed)});
         }
     }
@@ -55,7 +50,7 @@ int64_t StepPrograms::batch_bytes() const {
 
 StepPrograms::Step StepPrograms::at(int64_t step, double capacity) {
     const Sized& now = of(step, capacity);
-    Running& running = running_.at(name_of(step));
+    StepSizes& running = running_.at(name_of(step));
     const Plan& plan = now.program.plan;
     if (Executor& before = session_.step_executor(now.program.entry); &before.plan() != &plan) {
         const auto& times = before.times();
@@ -68,10 +63,10 @@ StepPrograms::Step StepPrograms::at(int64_t step, double capacity) {
     return {plan.program, executor, now.feed, *running.results, now.program.snapshots};
 }
 
-void StepPrograms::after(int64_t step, const std::function<void(Between&)>& run,
+void StepPrograms::after(int64_t step, const std::function<void(BatchlessProgram&)>& run,
                          const std::function<void(std::string_view)>& act) {
     round_.after(step - round_after_,
-                 [&](size_t name) { round_.is_action(name) ? act(round_.names()[name]) : run(*between_of_.at(name)); });
+                 [&](size_t name) { round_.is_action(name) ? act(round_.names()[name]) : run(*batchless_.at(name)); });
 }
 
 std::vector<Executor::Time> StepPrograms::times() const {
@@ -82,7 +77,7 @@ std::vector<Executor::Time> StepPrograms::times() const {
     };
     for (const auto& [name, running] : running_)
         if (running.results) add(session_.step_executor(running.sized.begin()->second.program.entry));
-    for (const auto& program : between_) add(program->executor);
+    for (const auto& [name, program] : batchless_) add(program->executor);
     return all;
 }
 

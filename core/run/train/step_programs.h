@@ -14,7 +14,8 @@
 namespace orrery {
 
 /// Provides the programs of the round: of each step the one for its batch size and capacity, and those that follow it.
-/// All of them are compiled before the first step; of the sizes of a step one executor exists at a time.
+/// All of them are compiled before the first step. Each step of the round has one executor at a time, of its current
+/// size.
 class StepPrograms {
 public:
     /// `last_step`: last step of the run; batch sizes of later steps are left out. `data` must outlive this object.
@@ -29,27 +30,27 @@ public:
         const std::vector<SnapshotPlan>& snapshots;
     };
     /// A program of the round that takes no batch.
-    struct Between {
+    struct BatchlessProgram {
         const CompiledProgram& program;
         Executor& executor;
-        InputFeed feed;
+        HostPlaces places;  ///< of its inputs
         HostMemory inputs;
         HostResults results;
     };
-    /// Sets the step after which the round begins (0); steps of other functions count from the run's first.
+    /// Sets the step of the run after which the round begins; 0 (default): it begins with step 1. Other functions take
+    /// steps of the run.
     void begin_round(int64_t after) { round_after_ = after; }
     /// Returns the program of a step with one of Compiled::capacities; 0 if there are none. Replaces the executor of
     /// the program if it has another size.
     Step at(int64_t step, double capacity);
     /// Calls `run` with each program that follows the step and belongs to it, or `act` with the name of an action.
-    void after(int64_t step, const std::function<void(Between&)>& run,
+    void after(int64_t step, const std::function<void(BatchlessProgram&)>& run,
                const std::function<void(std::string_view)>& act);
-    std::vector<std::unique_ptr<Between>>& between() { return between_; }
     /// Fills `batch` with the inputs of a step, the same for every capacity; may be called from another thread than
     /// other functions.
     void fill(int64_t step, std::byte* batch) const;
     int64_t batch_bytes() const;
-    /// Times that the executors of all programs of the round have spent, those that were replaced too.
+    /// Times of the executors of all programs of the round, including replaced ones.
     std::vector<Executor::Time> times() const;
 
 private:
@@ -58,7 +59,7 @@ private:
         InputFeed feed;
     };
     /// A program of the round that takes a batch.
-    struct Running {
+    struct StepSizes {
         std::map<std::pair<int64_t, double>, Sized> sized;  ///< by batch and capacity
         std::optional<HostResults> results;                 ///< of its current size; none before its first step
     };
@@ -71,11 +72,10 @@ private:
     const BatchSizes& sizes_;
     const Round& round_;
     int64_t round_after_ = 0;
-    const double largest_;                           ///< the largest capacity; 0: there are none
-    std::map<size_t, Running> running_;              ///< by index of the name in the round
-    std::vector<std::unique_ptr<Between>> between_;  ///< in the order of the round
-    std::map<size_t, Between*> between_of_;          ///< by index of the name in the round
-    std::vector<Executor::Time> spent_;              ///< by executors that were replaced
+    const double largest_;                                           ///< the largest capacity; 0: there are none
+    std::map<size_t, StepSizes> running_;                            ///< by index of the name in the round
+    std::map<size_t, std::unique_ptr<BatchlessProgram>> batchless_;  ///< by index of the name in the round
+    std::vector<Executor::Time> spent_;                              ///< times of replaced executors
 };
 
 }  // namespace orrery

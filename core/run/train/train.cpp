@@ -29,13 +29,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Name of the result that says whether all gradients are finite; "": there is none, or a loss scale handles overflows.
-std::string_view judged_norm(const Compiled& compiled, const Program& program) {
-    if (compiled.loss_scale) return "";
-    if (program.result(guard_name)) return guard_name;
-    return program.result("grad_norm") ? "grad_norm" : "";
-}
-
 class Trainer {
 public:
     explicit Trainer(const TrainingRun& run)
@@ -153,7 +146,9 @@ private:
     bool write_costs() {
         if (run_.costs.empty()) return false;
         const std::string why_not =
-            write_run_costs(session_, session_.main().steps_begun() - 1, mean_step_s(), run_.costs);
+            session_.compiled().round.names().size() > 1
+                ? "costs.json is not written: the round has several programs; orrery calibrate measures their kernels"
+                : write_run_costs(session_, session_.main().steps_begun() - 1, mean_step_s(), run_.costs);
         if (!why_not.empty()) note(why_not);
         return why_not.empty();
     }
@@ -179,11 +174,12 @@ private:
             const double waited_before = std::exchange(data_wait_s_, prefetch.waited_s());
             if (traced_) traced_->data = {begun, Clock::now()};
             const StepPrograms::Step now = run_until_it_fits(step, ready, batch, vote);
-            const Asked asked = run_between(step);
-            end_step(step, now, data_wait_s_ - waited_before);
+            StepMetrics metrics = judged(step, now);
+            const Asked asked = run_between(step, vote);
+            end_step(metrics, now, data_wait_s_ - waited_before);
             const auto ended = Clock::now();
             if (traced_) write_trace(now.executor);
-            const Status all = vote.all(now.results, saving_.status(), saving_.time_left());
+            const Status all = voted(now, vote);
             session_.at("save");
             saving_.look(step, all);
             const int64_t every = run_.options.evaluate_every;
@@ -233,16 +229,19 @@ private:
     };
 
     /// Runs the programs of the round that follow a step and belong to it. Returns the actions that do.
-    Asked run_between(int64_t step) {
+    Asked run_between(int64_t step, const StopVote& vote) {
         Asked asked;
         ran_.clear();
         steps_.after(
             step,
-            [&](StepPrograms::Between& program) {
+            [&](StepPrograms::BatchlessProgram& program) {
                 saving_.guard(program.executor, program.program.snapshots);
-                program.feed.set_step(run_.seed, step, program.inputs.data());
+                set_step(program.program.plan.program, program.places, run_.seed, step, program.inputs.data());
+                set_status(program.program.plan.program, program.places,
+                           vote.mine(saving_.status(), saving_.time_left()), program.inputs.data());
                 program.executor.run(program.inputs.data(), program.results.data());
                 if (std::ranges::find(ran_, &program) == ran_.end()) ran_.push_back(&program);
+                if (run_.metrics) results_.read(program.program.plan.program, program.results);
                 if (const double norm = program.results.scalar(guard_name); !std::isfinite(norm))
                     throw_guarded(step, program.program.entry.name, norm);
             },
@@ -250,12 +249,20 @@ private:
         return asked;
     }
 
+    /// The status of all ranks after a step: that of its results or, as steps of islands have none, of the last program
+    /// after it in which the islands met; where none did, Status::go_on.
+    Status voted(const StepPrograms::Step& now, const StopVote& vote) const {
+        const HostResults* results = &now.results;
+        if (session_.compiled().islands.any()) results = ran_.empty() ? nullptr : &ran_.back()->results;
+        return results ? vote.all(*results, saving_.status(), saving_.time_left()) : Status::go_on;
+    }
+
     [[noreturn]] void throw_guarded(int64_t step, const std::string& program, double squares) {
         const std::string save = saving_.finish_too();
         session_.at("gradient");
-        throw Error(fmt::format("step {}: the sum of the squares of the gradients that program {} is given is {}; its "
-                                "update is not made; checkpoints before the step are intact{}\n  lower the learning "
-                                "rate, or check what update:gradient gives",
+        throw Error(fmt::format("step {}: the gradients given to program {} are not finite (sum of squares {}); params "
+                                "and states are unchanged by it, and checkpoints before the step are intact{}\n  lower "
+                                "the learning rate, or check the values given to update:gradient",
                                 step, program, squares, save),
                     Fault::failed);
     }
@@ -315,9 +322,8 @@ private:
             Fault::failed);
     }
 
-    /// Judges and reports a step that ran. It lasts from the end of the previous step to its own end, including host
-    /// work between steps.
-    void end_step(int64_t step, const StepPrograms::Step& now, double data_s) {
+    /// Judges a step that ran, while params and states are those that it has left. Returns its metrics so far.
+    StepMetrics judged(int64_t step, const StepPrograms::Step& now) {
         evaluated_ = false;
 
         StepMetrics m;
@@ -326,14 +332,6 @@ private:
         const double count = now.results.scalar("count");
         if (count == 0) throw_nothing_counts(step);
         m.loss = now.results.scalar("loss_sum") / count;
-        const auto ended = Clock::now();
-        m.seconds = std::chrono::duration<double>(ended - step_began_).count();
-        if (traced_) traced_->whole = {step_began_, ended};
-        // an executor's first step is not counted
-        const bool counts = now.executor.steps_begun() > 1;
-        counted_s_ = counts ? counted_s_ + m.seconds : 0;
-        counted_ = counts ? counted_ + 1 : 0;
-        step_began_ = ended;
         loss_ = m.loss;
         if (run_.finished) run_.finished(step);
         const std::string marked = state_.judge(step, m.loss);
@@ -342,13 +340,34 @@ private:
         if (!marked.empty()) note(marked);
         if (const auto norm = judged_norm(session_.compiled(), now.program); !norm.empty())
             require_finite(step, now, count, norm);
-        if (has_.scale && run_.options.max_skips > 0) count_skips(step, now);
+        if (scaled(now) && run_.options.max_skips > 0) count_skips(step, now);
+        if (run_.metrics) {
+            results_.begin();
+            results_.read(now.program, now.results);
+        }
+        return m;
+    }
+
+    /// Reports a step with the programs that follow it. It lasts from the end of the previous step to its own end,
+    /// including host work between steps.
+    void end_step(StepMetrics& m, const StepPrograms::Step& now, double data_s) {
+        const auto ended = Clock::now();
+        m.seconds = std::chrono::duration<double>(ended - step_began_).count();
+        if (traced_) traced_->whole = {step_began_, ended};
+        // an executor's first step is not counted
+        const bool counts = now.executor.steps_begun() > 1;
+        counted_s_ = counts ? counted_s_ + m.seconds : 0;
+        counted_ = counts ? counted_ + 1 : 0;
+        step_began_ = ended;
         if (!run_.metrics) return;
         m.data_s = data_s;
         tell(m, now);
         const int64_t every = run_.options.log_every;
-        run_.metrics->step(m, every > 0 && (step % every == 0 || step == 1 || step == run_.options.steps));
+        run_.metrics->step(m, every > 0 && (m.step % every == 0 || m.step == 1 || m.step == run_.options.steps));
     }
+
+    /// Whether a step's program scales its loss; others of the round may not.
+    static bool scaled(const StepPrograms::Step& now) { return has_loss_scale(now.program); }
 
     /// Ends the run if a gradient is not finite and there is no loss scale: later steps could not recover, and no
     /// checkpoint must store the state.
@@ -404,10 +423,12 @@ private:
         const RanPrograms ran{now, ran_};
         m.grad_norm = ran.scalar("grad_norm");
         m.lr = ran.scalar("lr");
-        if (has_.scale) tell_scale(m, now);
+        if (scaled(now))
+            tell_scale(m, now);
+        else if (has_.scale)
+            m.loss_scale = std::nan("");
         m.capacity = step_capacity_;
         m.again = capacity_.again();
-        results_.read(ran);
         m.results = results_.values();
         const int64_t tokens = session_.compiled().tokens_per_step / sizes_.full();
         m.tokens = tokens * now.feed.batch();
@@ -421,7 +442,7 @@ private:
         m.memory_bytes = memory_bytes();
         m.checkpoint_s = saving_.take_held_s();
         add_spent(m, now.executor);
-        for (const StepPrograms::Between* program : ran_) add_spent(m, program->executor);
+        for (const StepPrograms::BatchlessProgram* program : ran_) add_spent(m, program->executor);
     }
 
     /// Adds what an executor has spent since the last step.
@@ -548,10 +569,10 @@ private:
     int told_again_ = 0;        ///< overflows in this start; the first three are printed
     RoundResults results_;
     const TrainedNumbers has_ = trained_numbers(session_.compiled());
-    std::vector<const StepPrograms::Between*> ran_;  ///< programs of the round that followed the last step
-    int64_t all_skips_ = -1;                         ///< skipped steps since the run's first; -1: unknown
-    int64_t skips_at_least_ = 0;                     ///< skipped steps in a row at the min loss scale
-    std::map<const Executor*, Spent> spent_;         ///< communication and waiting of each executor of the round
+    std::vector<const StepPrograms::BatchlessProgram*> ran_;  ///< programs of the round that followed the last step
+    int64_t all_skips_ = -1;                                  ///< skipped steps since the run's first; -1: unknown
+    int64_t skips_at_least_ = 0;                              ///< skipped steps in a row at the min loss scale
+    std::map<const Executor*, Spent> spent_;  ///< communication and waiting of each executor of the round
     const ResidentSet resident_;
     Saving saving_;
     SavedState& state_;

@@ -49,78 +49,117 @@ private:
     std::vector<std::unique_ptr<Executor>> executors_;
 };
 
+/// Whether all values of the forward and backward pass are f32; codes of an update may have scales of 16 bits.
 bool all_f32(const Program& program) {
-    return std::none_of(program.values.begin(), program.values.end(),
-                        [](const Value& value) { return size_of(value.type.dtype) == 2; });
+    const auto short_value = [&](ValueId id) { return size_of(program.value(id).type.dtype) == 2; };
+    return std::ranges::none_of(program.ops, [&](const Op& op) {
+        return op.phase != Phase::update &&
+               (std::ranges::any_of(op.inputs, short_value) || std::ranges::any_of(op.outputs, short_value));
+    });
 }
 
+/// Verifies one program. Its ranks are threads that wait between its runs.
 class Verification {
 public:
-    Verification(const VerifyCase& verified, const VerifyOptions& options)
-        : verified_(verified),
-          options_(options),
-          plan_(verified.plan),
-          device_(verified.device()),
+    /// `options` without the injections that are of another program.
+    Verification(VerifyCase verified, VerifyOptions options)
+        : verified_(std::move(verified)),
+          options_(std::move(options)),
+          plan_(verified_.plan),
+          device_(verified_.device()),
           oracle_(
-              verified.annotated, plan_.program, plan_.mesh, *device_,
-              [this](const Value& value, int64_t step) { return contents(value, step); }, options.draws),
+              verified_.annotated, plan_.program, plan_.mesh, *device_,
+              [this](const Value& value, int64_t step) { return contents(value, step); }, options_.draws),
           reordered_{reordered_values(plan_, 1), reordered_values(plan_, 2)},
-          gradients_(plan_, verified.annotated.values.size()),
-          twins_(plan_.mesh.ranks()) {}
+          gradients_(plan_, verified_.annotated.values.size()),
+          twins_(plan_.mesh.ranks()),
+          turn_(plan_.mesh.ranks() + 1, AtTurn{*this}) {
+        for (int64_t rank = 0; rank < plan_.mesh.ranks(); ++rank) threads_.emplace_back([this, rank] { follow(rank); });
+    }
+    Verification(const Verification&) = delete;
+    ~Verification() {
+        over_ = true;
+        turn_.arrive_and_wait();
+        for (std::thread& thread : threads_) thread.join();
+    }
 
-    VerifyReport run() {
-        oracle_.step(1);
-        LocalRendezvous rendezvous;
-        std::barrier between(plan_.mesh.ranks(), [this]() noexcept { next(); });
-        std::vector<std::thread> threads;
-        for (int64_t rank = 0; rank < plan_.mesh.ranks(); ++rank)
-            threads.emplace_back([&, rank] {
-                try {
-                    steps(rank, rendezvous, between);
-                } catch (const std::exception& error) {
-                    fail(std::current_exception());
-                    rendezvous.fail(rank, error.what());
-                    between.arrive_and_drop();
-                }
-            });
-        for (std::thread& thread : threads) thread.join();
+    /// Runs a step on one device and on the mesh and judges it. `first`: arrays are those of VerifyCase::contents, not
+    /// those that the ranks have. Returns false if a value is wrong.
+    bool step(int64_t step, bool first) {
+        step_ = step;
+        first_ = first;
+        oracle_.step(step);
+        turn_.arrive_and_wait();
+        if (!over_) turn_.arrive_and_wait();
         if (error_) std::rethrow_exception(error_);
-        return report();
+        ++done_;
+        judge_gradients();
+        judge_choices();
+        settle_findings();
+        norms_.clear();
+        return std::ranges::all_of(twins_, [](const auto& twin) { return twin->report().findings.empty(); });
+    }
+
+    int64_t runs() const { return done_; }
+    /// Writes the params and states that the ranks have to `arrays`, by name.
+    void read_arrays(std::map<std::string, std::vector<std::byte>>& arrays) const {
+        for (size_t id = 0; id < verified_.annotated.values.size(); ++id)
+            if (const Value& value = verified_.annotated.values[id]; is_array(value))
+                if (auto whole = held(value)) arrays[value.name] = std::move(*whole);
+    }
+
+    VerifyReport report() {
+        report_.ranks = plan_.mesh.ranks();
+        report_.steps = done_;
+        for (const auto& [axis, tables] : verified_.collectives)
+            for (const ChunkTable& table : tables)
+                report_.collectives.push_back(
+                    fmt::format("{} over {} by {}", name_of(table.collective), axis, table.name));
+        report_.judges_gradients = all_f32(plan_.program);
+        std::vector<char> seen(plan_.program.values.size(), 0);
+        for (const auto& twin : twins_) gather(twin->report(), seen);
+        for (size_t i = 0; i < seen.size(); ++i) {
+            if (seen[i] == 0) {
+                const Value& value = plan_.program.values[i];
+                // A value that no op makes any more was fused away, or dropped when messages were joined. It does not
+                // count as unseen.
+                const bool dropped = value.op == none && i >= verified_.annotated.values.size();
+                report_.unseen += value.role == Role::temporary && !dropped;
+                continue;
+            }
+            ++report_.values;
+            const ValueId sum = reordered_[0][i];
+            (sum == none ? report_.exact : report_.reordered) += 1;
+            if (sum != none && std::find(report_.sums.begin(), report_.sums.end(), sum) == report_.sums.end())
+                report_.sums.push_back(sum);
+        }
+        find_roots();
+        return std::move(report_);
     }
 
 private:
-    template <class Barrier>
-    void steps(int64_t rank, Rendezvous& rendezvous, Barrier& between) {
-        Rank runs(verified_, rank, rendezvous);
-        auto& twin = twins_[rank];
-        twin = std::make_unique<TwinRank>(TwinRank::Setting{plan_, rank, runs.actual(), runs.twin(), runs.echo(),
-                                                            oracle_, options_, reordered_, gradients_, norms_});
-        for (int64_t step = 1; step <= options_.steps; ++step) {
-            twin->step(step, verified_.contents);
-            between.arrive_and_wait();
-            if (stop_) return;
-        }
-    }
+    /// Ends all threads once a rank has failed. Runs when all threads have reached the barrier.
+    struct AtTurn {
+        Verification& of;
+        void operator()() noexcept { of.over_ |= of.error_ != nullptr; }
+    };
 
-    /// Judges the last step and prepares the next one, on one thread while the other ranks' threads wait.
-    void next() noexcept {
+    void follow(int64_t rank) {
         try {
-            if (!std::all_of(twins_.begin(), twins_.end(), [](const auto& twin) { return twin != nullptr; }) ||
-                error_) {
-                stop_ = true;
-                return;
+            Rank runs(verified_, rank, rendezvous_);
+            auto& twin = twins_[rank];
+            twin = std::make_unique<TwinRank>(TwinRank::Setting{plan_, rank, runs.actual(), runs.twin(), runs.echo(),
+                                                                oracle_, options_, reordered_, gradients_, norms_});
+            for (;;) {
+                turn_.arrive_and_wait();
+                if (over_) return turn_.arrive_and_drop();
+                twin->step(step_, first_, verified_.contents);
+                turn_.arrive_and_wait();
             }
-            judge_gradients();
-            judge_choices();
-            settle_findings();
-            const bool wrong = std::any_of(twins_.begin(), twins_.end(),
-                                           [](const auto& twin) { return !twin->report().findings.empty(); });
-            stop_ = wrong || ++done_ == options_.steps;
-            norms_.clear();
-            if (!stop_) oracle_.step(done_ + 1);
-        } catch (...) {
+        } catch (const std::exception& error) {
             fail(std::current_exception());
-            stop_ = true;
+            rendezvous_.fail(rank, error.what());
+            turn_.arrive_and_drop();
         }
     }
 
@@ -131,20 +170,25 @@ private:
 
     /// Contents for the oracle: each step starts from the ranks' params and states, so that noise does not add up.
     std::vector<std::byte> contents(const Value& value, int64_t step) {
-        if (value.role == Role::input || step == 1) return verified_.contents(value, step);
-        std::vector<std::byte> whole(value.type.bytes());
+        if (value.role != Role::input && !first_)
+            if (auto whole = held(value)) return *std::move(whole);
+        return verified_.contents(value, step);
+    }
+
+    /// The whole of a param or state, from the blocks of the ranks; nullopt: no rank holds it.
+    std::optional<std::vector<std::byte>> held(const Value& value) const {
+        std::optional<std::vector<std::byte>> whole;
         const auto id = static_cast<ValueId>(&value - verified_.annotated.values.data());
         Layout layout = plan_.program.value(id).layout;
         if (const auto micro = plan_.mesh.sequential_axis()) layout.set(*micro, Placement::replicated());
-        bool held = false;
         for (int64_t rank = plan_.mesh.ranks(); rank-- > 0;) {  // counts down: the first rank's copy is used
             const Executor& actual = twins_[rank]->actual();
             if (!actual.holds(id)) continue;
-            held = true;
-            place(whole.data(), value.type.shape, block_of(layout, value.type.shape, plan_.mesh, rank),
+            if (!whole) whole.emplace(value.type.bytes());
+            place(whole->data(), value.type.shape, block_of(layout, value.type.shape, plan_.mesh, rank),
                   size_of(value.type.dtype), actual.tensor(id).data);
         }
-        return held ? whole : verified_.contents(value, 1);
+        return whole;
     }
 
     /// Whether a rank makes the same block of the finding's value as the finding's rank.
@@ -285,35 +329,6 @@ private:
                            [&](const auto& twin) { return twin->report().seen[value] == 2; });
     }
 
-    VerifyReport report() {
-        report_.ranks = plan_.mesh.ranks();
-        report_.steps = std::min(done_ + 1, options_.steps);
-        for (const auto& [axis, tables] : verified_.collectives)
-            for (const ChunkTable& table : tables)
-                report_.collectives.push_back(
-                    fmt::format("{} over {} by {}", name_of(table.collective), axis, table.name));
-        report_.judges_gradients = all_f32(plan_.program);
-        std::vector<char> seen(plan_.program.values.size(), 0);
-        for (const auto& twin : twins_) gather(twin->report(), seen);
-        for (size_t i = 0; i < seen.size(); ++i) {
-            if (seen[i] == 0) {
-                const Value& value = plan_.program.values[i];
-                // A value that no op makes any more was fused away, or dropped when messages were joined. It does not
-                // count as unseen.
-                const bool dropped = value.op == none && i >= verified_.annotated.values.size();
-                report_.unseen += value.role == Role::temporary && !dropped;
-                continue;
-            }
-            ++report_.values;
-            const ValueId sum = reordered_[0][i];
-            (sum == none ? report_.exact : report_.reordered) += 1;
-            if (sum != none && std::find(report_.sums.begin(), report_.sums.end(), sum) == report_.sums.end())
-                report_.sums.push_back(sum);
-        }
-        find_roots();
-        return std::move(report_);
-    }
-
     void gather(const RankReport& rank, std::vector<char>& seen) {
         for (size_t i = 0; i < seen.size(); ++i) seen[i] = std::max(seen[i], rank.seen[i]);
         for (size_t kind = 0; kind < kinds_of_values; ++kind) {
@@ -387,8 +402,8 @@ private:
         if (std::ssize(wrong) == plan_.mesh.size(i.axis)) finding.members = wrong;
     }
 
-    const VerifyCase& verified_;
-    const VerifyOptions& options_;
+    const VerifyCase verified_;
+    const VerifyOptions options_;
     const Plan& plan_;
     std::unique_ptr<Device> device_;
     Oracle oracle_;
@@ -397,27 +412,89 @@ private:
     EncodedNorms norms_;
     std::vector<std::unique_ptr<TwinRank>> twins_;
     VerifyReport report_;
-    int64_t done_ = 0;
-    bool stop_ = false;
+    int64_t done_ = 0, step_ = 0;
+    bool first_ = true;
+    LocalRendezvous rendezvous_;
     std::mutex mutex_;
     std::exception_ptr error_;
+    bool over_ = false;  ///< read where all threads wait
+    std::barrier<AtTurn> turn_;
+    std::vector<std::thread> threads_;
 };
 
 }  // namespace
 
-VerifyReport verify(const VerifyCase& verified, const VerifyOptions& options) {
+namespace {
+
+/// Throws Error if no program has what an injection names, with what the first of them says. Returns by program the
+/// injections that it has.
+std::map<size_t, std::vector<Injection>> injections_of(const std::map<size_t, VerifyCase>& programs,
+                                                       const std::vector<Injection>& all) {
+    std::map<size_t, std::vector<Injection>> found;
+    for (const Injection& injection : all) {
+        std::exception_ptr refused;
+        bool any = false;
+        for (const auto& [name, program] : programs) {
+            try {
+                require_injectable(injection, program.plan);
+                found[name].push_back(injection);
+                any = true;
+            } catch (const Error&) {
+                if (!refused) refused = std::current_exception();
+            }
+        }
+        if (!any) std::rethrow_exception(refused);
+    }
+    return found;
+}
+
+}  // namespace
+
+std::map<size_t, VerifyReport> verify(const std::map<size_t, VerifyCase>& programs, const Round& round,
+                                      const VerifyOptions& options) {
     constexpr int64_t most = 64;
-    const int64_t ranks = verified.plan.mesh.ranks();
-    if (ranks > most)
+    const Mesh& mesh = programs.begin()->second.plan.mesh;
+    if (mesh.ranks() > most)
         throw Error(
             fmt::format("verify runs ranks as threads, at most {}, but mesh {} has {} ranks\n"
                         "  make the axes smaller with --set mesh.AXIS=N: bugs in layouts already show with 2 ranks",
-                        most, verified.plan.mesh.text(), ranks));
+                        most, mesh.text(), mesh.ranks()));
     if (options.steps < 1 || options.draws < 1)
         throw Error(
             fmt::format("verify: {} steps and {} draws, expected 1 or more of each", options.steps, options.draws));
-    for (const Injection& injection : options.injections) require_injectable(injection, verified.plan);
-    return Verification(verified, options).run();
+    const auto injections = injections_of(programs, options.injections);
+    const bool alone = programs.size() == 1;
+    std::map<std::string, std::vector<std::byte>> arrays;  // params and states after the last program
+    std::map<size_t, Verification> runs;
+    for (const auto& [name, program] : programs) {
+        VerifyCase from = program;
+        from.contents = [&arrays, given = program.contents](const Value& value, int64_t step) {
+            const auto left = arrays.find(value.name);
+            return is_array(value) && left != arrays.end() ? left->second : given(value, step);
+        };
+        VerifyOptions own = options;
+        own.injections = injections.contains(name) ? injections.at(name) : std::vector<Injection>();
+        runs.try_emplace(name, std::move(from), std::move(own));
+    }
+    bool passed = true;
+    const auto run = [&](size_t name, int64_t step) {
+        const auto program = runs.find(name);
+        if (!passed || program == runs.end()) return;
+        passed = program->second.step(step, !alone || step == 1);
+        if (!alone) program->second.read_arrays(arrays);
+    };
+    for (int64_t step = 1; passed && step <= options.steps; ++step) {
+        run(round.program_of(step), step);
+        round.after(step, [&](size_t name) { run(name, step); });
+    }
+    std::map<size_t, VerifyReport> reports;
+    for (auto& [name, program] : runs)
+        if (program.runs() > 0) reports.emplace(name, program.report());
+    return reports;
+}
+
+VerifyReport verify(const VerifyCase& verified, const VerifyOptions& options) {
+    return verify({{0, verified}}, Round(), options).at(0);
 }
 
 namespace {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "compile/round.h"
 #include "orrery/communicator.h"
 #include "orrery/plan.h"
 #include "plan/chunks/chunks.h"
@@ -116,6 +117,12 @@ struct VerifyReport {
 /// Runs the steps on one device and on the mesh, with ranks as threads, and compares every value of every rank. Throws
 /// Error if the run itself fails.
 VerifyReport verify(const VerifyCase& verified, const VerifyOptions& options);
+/// The same for the programs of a round. `programs`: by index in round.names(), without actions; at least one. Each
+/// program starts from the params and states that the program before it left on the ranks. Stops at the first program
+/// with a wrong value. Returns the reports of the programs that ran. Throws Error if a run fails, the mesh has more
+/// than 64 ranks, or no program has what an injection names.
+std::map<size_t, VerifyReport> verify(const std::map<size_t, VerifyCase>& programs, const Round& round,
+                                      const VerifyOptions& options);
 
 /// For each value, returns the sum that may change its bits compared with one device: a sum over ranks, over
 /// micro-batches, or of several terms added in place. none: the same numbers are added in the same order, provided that

@@ -110,7 +110,7 @@ void TwinRank::feed(const Value& source, const Operand& place, const std::vector
     set_note(place, {});
 }
 
-void TwinRank::step(int64_t step, const WholeContents& contents) {
+void TwinRank::step(int64_t step, bool first, const WholeContents& contents) {
     step_ = step;
     sequence_.clear();
     report_.gradient.clear();
@@ -118,7 +118,7 @@ void TwinRank::step(int64_t step, const WholeContents& contents) {
     for (const Operand& place : class_.places) {
         const Value& source = value(place.value);
         if (source.role == Role::temporary) continue;
-        if (source.role == Role::input || step == 1) {
+        if (source.role == Role::input || first) {
             feed(source, place, contents(source, step));
             continue;
         }

@@ -81,9 +81,9 @@ public:
     };
     explicit TwinRank(const Setting& setting);
 
-    /// Runs one step. The first step starts from `contents`; later ones continue from the rank's own params and states,
+    /// Runs one step. A `first` step starts from `contents`; others continue from the rank's own params and states,
     /// and take only inputs from `contents`.
-    void step(int64_t step, const WholeContents& contents);
+    void step(int64_t step, bool first, const WholeContents& contents);
     const Executor& actual() const { return s_.actual; }
     RankReport& report() { return report_; }
 

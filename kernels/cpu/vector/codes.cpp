@@ -257,6 +257,7 @@ void unpack_row(const std::uint8_t* y, std::int8_t* q, i64 begin, i64 end) {
         const std::uint64_t codes = eight<bits>(packed);
         __builtin_memcpy(q + i, &codes, 8);
     }
+    if (i >= end) return;
     Eight rest = 0;
     __builtin_memcpy(&rest, y + i * bits / 8, static_cast<size_t>(((end - i) * bits + 7) / 8));
     const std::uint64_t codes = eight<bits>(rest);

@@ -15,9 +15,10 @@ ORRERY_INLINE Vec by_lane(Vec x, F f) {
     return load(lanes);
 }
 
+bool is_half_or_float(Type t) { return t == Type::f32 || t == Type::bf16 || t == Type::f16; }
+
 void full(Context& c, Out y, i64 n, double value) {
-    if (y.type == Type::i32 || y.type == Type::u32 || y.type == Type::f64)
-        return reference::table().full(c, y, n, value);
+    if (!is_half_or_float(y.type) && y.type != Type::u8) return reference::table().full(c, y, n, value);
     pointwise(c, n, y, [v = Vec(value)]() { return v; });
 }
 
@@ -92,8 +93,6 @@ void scale(Context& c, In x, Out y, i64 n, double by) {
     pointwise(
         c, n, y, [b = Vec(by)](Vec v) { return v * b; }, x);
 }
-
-bool is_half_or_float(Type t) { return t == Type::f32 || t == Type::bf16 || t == Type::f16; }
 
 void cast(Context& c, In x, Out y, i64 n) {
     if (!is_half_or_float(x.type) || !is_half_or_float(y.type)) return reference::table().cast(c, x, y, n);

@@ -326,7 +326,9 @@ std::vector<std::string> load_weights(Session& session, const std::string& path,
     const WeightFiles files(path);
     const PublishedWeights weights = as_named(table, files);
     Executor& executor = session.main();
-    const Program& program = executor.plan().program;
+    const Islands& islands = session.compiled().islands;  // each of which gets a copy
+    const Program slices = islands.any() ? slices_of(executor.plan().program, islands) : Program();
+    const Program& program = islands.any() ? slices : executor.plan().program;
     std::vector<std::string> fresh;
     if (session.job().rank == 0) fresh = check_files(program, files, weights);
     // Rank 0 decides for all ranks: the copies of the files on other hosts may differ.
@@ -337,9 +339,10 @@ std::vector<std::string> load_weights(Session& session, const std::string& path,
         const Value& param = program.value(id);
         const Tensor local = executor.tensor(id);
         const Shape offset = param.layout.offset(param.type.shape, executor.plan().mesh, session.job().rank);
+        const Shape shape = param.layout.local_shape(param.type.shape, executor.plan().mesh);
         const WeightSource& source = source_of(weights.sources, param, path);
         if (std::ranges::find(initial, source.param) != initial.end()) continue;
-        session.upload(local, read_weights(files, param, source, offset, local.shape).data());
+        session.upload(local, read_weights(files, param, source, offset, shape).data());
     }
     return fresh;
 }

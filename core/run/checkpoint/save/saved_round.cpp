@@ -9,7 +9,7 @@ namespace orrery {
 
 void save_round(Json& host, const Round& round, int64_t after, int64_t step) {
     if (round.plain()) return;
-    host["round"] = {{"text", round.text()}, {"after", after}, {"ends", round.ends_with(step - after)}};
+    host["round"] = {{"text", round.order()}, {"after", after}, {"ends", round.ends_with(step - after)}};
 }
 
 SavedRound saved_round(const Json& host, const Round& round, int64_t step, const std::string& place) {
@@ -30,14 +30,14 @@ SavedRound saved_round(const Json& host, const Round& round, int64_t step, const
         text = saved["text"].get<std::string>();
         ends = saved["ends"].get<bool>();
     }
-    if (text == round.text()) return {after};
+    if (text == round.order()) return {after};
     if (!ends)
-        throw Error(
-            fmt::format("cannot resume from {}: step {} is within the round {}, and the round of this run is "
-                        "{}\n  end the round with its own text, saving a step at its end (\"step*50 outer "
-                        "save\"), or start over with --fresh",
-                        place, step, quote(text), quote(round.text())));
-    return {step, fmt::format("the round {} begins after step {}; it was {}", quote(round.text()), step, quote(text))};
+        throw Error(fmt::format(
+            "cannot resume from {}: step {} is within the round {}, but this run has the round {}\n  resume "
+            "with the saved round until it ends (train.steps), then change it; resume from a step that "
+            "ends a round (--from-step); or start over with --fresh",
+            place, step, quote(text), quote(round.order())));
+    return {step, fmt::format("round changed after step {}: from {} to {}", step, quote(text), quote(round.text()))};
 }
 
 }  // namespace orrery

@@ -359,6 +359,7 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
         throw Error(fmt::format(
             "cannot resume from {}: {}\n  restore it, choose another run.folder, or start over with --fresh",
             store_.place(), other));
+    SavedRound round = saved_round(host, session_.compiled().round, restored->step, store_.place());
     const std::optional<LossScale>& scale = session_.compiled().loss_scale;
     if (scale && !restored->loss_scale) begin_loss_scale(state, *scale, restored->step);
     put_back(state);
@@ -370,9 +371,8 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
         resumed.said.push_back(change);
     if (!restored->newer.empty()) resumed.said.push_back(leave_behind(restored->step, restored->newer));
     resumed.capacity = capacity_in(host);
-    SavedRound round = saved_round(host, session_.compiled().round, resumed.step, store_.place());
     resumed.round_after = round_after_ = round.after;
-    if (!round.said.empty()) resumed.said.push_back(std::move(round.said));
+    if (!round.message.empty()) resumed.said.push_back(std::move(round.message));
     if (host.contains("bits")) resumed.bits = saved_bits(host["bits"]);
     if (resumed.bits && host.contains("products") && host["products"].is_string())  // in older checkpoints
         resumed.bits->push_back({"products", host["products"].get<std::string>()});

@@ -1,0 +1,37 @@
+// Islands: the members of an axis have params and states of their own, and exchange nothing in a step. This file only
+// marks the axis: compile/islands makes the programs.
+#include <optional>
+
+#include "orrery/plugin.h"
+#include "orrery/strategy.h"
+
+namespace orrery {
+
+namespace {
+
+class IslandsStrategy : public Strategy {
+public:
+    IslandsStrategy(Config& options, Origin origin) : axis_(options.text("axis", "site")), origin_(std::move(origin)) {
+        if (origin_.who.empty()) origin_.who = "islands";
+    }
+
+    void annotate(Program& program, const Mesh&) override {
+        program.edge(axis_, std::nullopt, "islands", true, origin_);
+    }
+
+private:
+    std::string axis_;
+    Origin origin_;
+};
+
+void add(Registry& registry) {
+    registry.add_strategy("islands", [](Config& options, const Origin& origin) {
+        return std::make_unique<IslandsStrategy>(options, origin);
+    });
+}
+
+}  // namespace
+
+}  // namespace orrery
+
+ORRERY_PLUGIN("strategy.islands", "0.1", orrery::add);

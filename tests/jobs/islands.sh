@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# Islands: local SGD with a mean after every step is data parallelism; islands of several meshes train, evaluate, resume
+# bit for bit after any step, and stop together.
+source "$(dirname "$0")/lib.sh"
+cat > islands.lua << 'LUA'
+local o, nn = require "orrery", require "orrery.nn"
+local opt = o.options { every = { 0, "" }, method = { "local_sgd", "" }, adamw = { false, "" }, zero = { 0, "" } }
+local data = o.data.text {}
+local program = o.trace("islands", data.signature, function(batch)
+  local x = nn.embedding(batch.tokens, "tokens", { "vocab", data.vocab }, { "embed", 32 })
+  for i = 0, 1 do
+    nn.scope("layers." .. i, function() x = x + nn.mlp(nn.layernorm(x, "ln"), { mlp = 48 }) end)
+  end
+  return nn.linear(nn.layernorm(x, "ln_f"), "head", { "vocab", data.vocab }):cross_entropy(batch.targets)
+end)
+local optimizer = opt.adamw and o.optim.adamw { lr = 1e-2 } or o.optim.sgd { lr = 0.3, momentum = 0 }
+local strategies = {
+  o.strategy.pipeline { axis = "pp" }, o.strategy.tensor { axis = "tp" },
+  o.strategy.data { axis = "dp", zero = opt.zero },
+}
+if opt.every > 0 then
+  o.methods[opt.method](program, { optimizer = optimizer, every = opt.every })
+  table.insert(strategies, 1, o.strategy.islands { axis = "site" })
+else
+  program:train_with(optimizer)
+  table.insert(strategies, 1, o.strategy.data { axis = "site" })
+end
+program:parallel(strategies)
+local run = program:compile()
+print(run:summary())
+run:train(data)
+LUA
+settings=(--set data.path=text.txt --set data.tokens_per_sequence=16 --set train.sequences_per_step=12
+    --set train.steps=6 --set data.validation=0.1 --set train.evaluate_every=3 --set train.evaluate_batches=2
+    --set checkpoint.every_steps=1 --set run.timeout_s=20)
+ran() { trained_in "$1" islands.lua "${settings[@]}" "${@:2}"; losses "$1" > "$1.txt"; }
+same() { cmp -s "$1.txt" "$2.txt" || { paste "$1.txt" "$2.txt"; fail "$3"; }; }
+numbers() { grep "\"$2\"" "$1/metrics.jsonl" | sed -E "s/.*\"$2\":([^,}]+).*/\1/"; }
+
+# A mean after each step of SGD is data parallelism, on 2, 3 and 4 islands.
+for count in 2 3 4; do
+    long=(--set mesh.site=$count --set train.steps=20 --set train.evaluate_every=5)
+    ran plain "${long[@]}"
+    ran local "${long[@]}" --set script.every=1
+    for pair in "loss round_loss" "eval_loss eval_loss"; do
+        set -- $pair
+        paste <(numbers plain "$1") <(numbers local "$2") | awk -v what="$pair" '
+            { d = $1 - $2; if (d < 0) d = -d; if (d > 1e-6 * $1 || NF != 2) bad = bad "\n" NR " " $0 }
+            END { if (NR < 4 || bad != "") { print what, NR, bad; exit 1 } }' || fail "$count islands: $pair"
+    done
+    rm -rf plain local
+done
+
+# Islands resume after any step bit for bit, and train the same on each mesh.
+close() {  # close A B: the losses of two files, step by step
+    paste "$1.txt" "$2.txt" | awk '{ d = $2 - $(NF / 2 + 2); if (d < 0) d = -d; if (d > 1e-5 * $2) exit 1 }
+        END { if (NR < 6) exit 1 }' || { paste "$1.txt" "$2.txt"; fail "$3"; }
+}
+for method in local_sgd diloco gossip; do
+    cases=("" "mesh.pp=2 train.microbatches=2")
+    [ $method = diloco ] && cases+=("mesh.tp=2" "mesh.dp=2 script.zero=3" "mesh.dp=2 script.zero=1")
+    for case in "${cases[@]}"; do
+        arguments=(--set mesh.site=2 --set script.method=$method --set script.every=2 --set script.adamw=true)
+        for setting in $case; do arguments+=(--set "$setting"); done
+        ran whole "${arguments[@]}"
+        [ "$(wc -l < whole.txt)" -eq 6 ] || { cat whole.txt; fail "six steps of $method with $case"; }
+        for steps in 1 2 6; do ran part --set train.steps=$steps "${arguments[@]}"; done
+        same whole part "$method resumed with $case"
+        [ -z "$case" ] && cp whole.txt alone.txt
+        close alone whole "$method with $case"
+        rm -rf whole part
+    done
+done
+
+# Four islands end as a float64 reference.
+cat > table.lua << 'LUA'
+local o, nn = require "orrery", require "orrery.nn"
+local opt = o.options { method = { "diloco", "" } }
+local data = o.data.text {}
+local program = o.trace("table", data.signature, function(batch)
+  local table = o.param { name = "table", shape = { { "vocab", data.vocab }, { "next", data.vocab } } }
+  return batch.tokens:embedding(table):cross_entropy(batch.targets)
+end)
+o.methods[opt.method](program, { every = 10, optimizer = o.optim.adamw { lr = 0.05, decay = 0, clip = false } })
+program:parallel { o.strategy.islands { axis = "site" }, o.strategy.data { axis = "dp", zero = 3 } }
+program:compile():train(data)
+LUA
+for method in local_sgd diloco gossip; do
+    for mesh in mesh.dp=1 mesh.dp=2; do
+        trained_in table table.lua "${settings[@]}" --set train.sequences_per_step=8 --set train.steps=30 \
+            --set mesh.site=4 --set $mesh --set script.method=$method --set train.evaluate_every=0 \
+            --set checkpoint.every_steps=0
+        # The samples of a step are the same on each mesh and with each method.
+        [ -s offsets.txt ] || for step in $(seq 30); do
+            $orrery data table --step "$step" | sed -nE 's/.*, byte ([0-9]+):.*/\1/p' | tr '\n' ' '
+            echo
+        done > offsets.txt
+        python3 "$source_root/tests/jobs/islands_reference.py" $method 4 10 30 text.txt < offsets.txt > expected.txt
+        losses table > table.txt
+        paste table.txt expected.txt | awk '{ d = $2 - $NF; if (d < 0) d = -d; if (d > 1e-5 * $2) exit 1 }
+            END { if (NR != 30) exit 1 }' || { paste table.txt expected.txt; fail "the reference of $method"; }
+        rm -rf table
+    done
+done
+
+# A stop takes effect where islands meet; another number of islands is refused.
+$orrery run islands.lua "${settings[@]}" --set mesh.site=2 --set script.every=5 --set train.steps=1000000 \
+    --set train.evaluate_every=0 --set checkpoint.every_steps=0 --set run.folder=stopped > stopped.log 2>&1 &
+run=$!
+wait_for steps_done stopped 7 || fail "seven steps"
+kill -TERM $run
+wait $run && fail "a stopped run exits with 0"
+grep -Eq "after step [0-9]*[05]; the checkpoint is committed" stopped.log || { tail -5 stopped.log; fail "a stop"; }
+refused "another program|the program's is f32[3," \
+    $orrery run islands.lua "${settings[@]}" --set mesh.site=3 --set script.every=5 \
+    --set run.folder=stopped
+refused "verify does not support islands" $orrery verify islands.lua "${settings[@]}" --set mesh.site=2 \
+    --set script.every=5
+refused "sample does not support islands" $orrery sample stopped
+refused "are those of islands over site" $orrery export stopped exported
+refused "not supported with islands" $orrery run islands.lua --set data.path=text.txt --set mesh.site=2 \
+    --set data.tokens_per_sequence=16 --set train.sequences_per_step=12 --set train.steps=6 --set script.every=5 \
+    --set checkpoint.mtbf_days=100 --set 'checkpoint.every="auto"' --set run.folder=auto
+echo "1 passed, 0 failed"

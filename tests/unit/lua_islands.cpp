@@ -1,0 +1,126 @@
+// Islands: a step is one island's, programs that take no batch are of all, and only these send over the islands' axis.
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "compile/compile.h"
+#include "ir/print.h"
+#include "lua/built_strategy.h"
+#include "lua/fake_host.h"
+#include "lua/script.h"
+
+using namespace orrery;
+
+namespace {
+
+const std::string local_sgd =
+    "o.methods.local_sgd(p, { optimizer = o.optim.sgd { lr = 0.1, momentum = 0 }, every = 2 })\n";
+const std::string islands = "o.strategy.islands { axis = 'site' }";
+
+std::string toml(const std::string& mesh) {
+    return "[train]\nsteps = 4\nsequences_per_step = 12\n[data]\ntokens_per_sequence = 4\nvocab = 5\n[mesh]\n" + mesh;
+}
+
+std::unique_ptr<Experiment> traced(const std::string& calls, const std::string& mesh, const std::string& strategies,
+                                   const std::string& more = "") {
+    FakeHost host(toml(mesh) + more);
+    host.strategies = built_strategy;
+    run_script_text(
+        "local o = require 'orrery'\n"
+        "local p = o.trace('t', { x = o.array('f32', { {'batch', 12}, {'embed', 4} }) }, function(batch)\n"
+        "  local y = o.scope('a', function() return batch.x * o.param { name = 'w', shape = { {'embed', 4} } } end)\n"
+        "  y = o.scope('b', function() return y * o.param { name = 'w', shape = { {'embed', 4} } } end)\n"
+        "  return (y * y):sum(), o.constant(4)\nend)\n" +
+            calls + "p:parallel { " + strategies + " }\np:compile()",
+        "a.lua", in_source("scripts"), host);
+    return std::move(host.experiment);
+}
+
+std::string refused(const std::string& calls, const std::string& mesh, const std::string& strategies,
+                    const std::string& more = "") {
+    try {
+        traced(calls, mesh, strategies, more);
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "nothing is refused";
+}
+
+/// Bytes of the messages over the axis `site` of a rank's stream.
+int64_t bytes_between_islands(const Plan& plan) {
+    int64_t bytes = 0;
+    const AxisId site = plan.mesh.find("site").value();
+    for (const Instruction& i : plan.classes.at(0).stream)
+        if (i.axis != none && std::ranges::count(plan.mesh.parts(i.axis), site) > 0)
+            bytes += i.operands[0].type.bytes();
+    return bytes;
+}
+
+const Value& array(const CompiledProgram& program, const std::string& name) {
+    return program.plan.program.value(program.plan.program.find(name).value());
+}
+
+}  // namespace
+
+TEST_CASE("islands exchange nothing in a step, and a mean is one all-reduce of each array") {
+    for (const char* mesh : {"site = 2\n", "site = 2\ndp = 2\n", "dp = 3\nsite = 4\n"}) {
+        const auto made = traced(local_sgd, mesh, islands + ", o.strategy.data { axis = 'dp' }");
+        const Compiled compiled = compile_training(*made, {});
+        const CompiledProgram *step = compiled.find("inner"), *mean = compiled.find("mean");
+        REQUIRE(step);
+        REQUIRE(mean);
+        CHECK(bytes_between_islands(step->plan) == 0);
+        // two params of four elements, sums of counts and of losses, two maxima, the status word
+        CHECK(bytes_between_islands(mean->plan) == 2 * 4 * 4 + 4 * 4 + 4);
+    }
+}
+
+TEST_CASE("each island has a slice of each param and state, and its part of the batch") {
+    const auto made = traced(local_sgd, "site = 2\ndp = 3\n", islands + ", o.strategy.data { axis = 'dp', zero = 3 }");
+    const Compiled compiled = compile_training(*made, {});
+    CHECK(compiled.sizes.full() == 12);
+    for (const CompiledProgram& program : compiled.programs) {
+        const Mesh& mesh = program.plan.mesh;
+        CHECK(array(program, "a.w").type.shape == Shape{2, 4});
+        CHECK(array(program, "a.w").dims == std::vector<std::string>{"site", "embed"});
+        CHECK(array(program, "a.w").layout.text(mesh).find("site:S(0)") == 0);
+    }
+    const CompiledProgram& step = *compiled.find("inner");
+    CHECK(array(step, "islands.count").type.shape == Shape{2});
+    CHECK(array(step, "x").type.shape == Shape{12, 4});
+    for (int64_t rank = 0; rank < 6; ++rank)
+        CHECK(array(step, "x").layout.offset({12, 4}, step.plan.mesh, rank) == Shape{2 * rank, 0});
+}
+
+TEST_CASE("layouts of whole arrays are those of an island's, one dim further") {
+    const auto made = traced(local_sgd, "site = 2\ndp = 2\n", islands + ", o.strategy.data { axis = 'dp', zero = 3 }");
+    const Compiled compiled = compile_training(*made, {});
+    const CompiledProgram& mean = *compiled.find("mean");
+    CHECK(array(mean, "b.w").layout.text(mean.plan.mesh) == "site:S(0) dp:S(1)");
+    CHECK(array(*compiled.find("inner"), "b.w").layout == array(mean, "b.w").layout);
+    CHECK(array(*compiled.find("eval"), "b.w").layout == array(mean, "b.w").layout);
+}
+
+TEST_CASE("what islands cannot have is refused") {
+    CHECK(refused(local_sgd, "site = 2\n", islands) == "nothing is refused");
+    CHECK(has(refused(local_sgd, "site = 5\n", islands), "12 samples a step are not divisible by 5 islands"));
+    CHECK(has(refused(local_sgd, "site = 2\n", islands + ", o.strategy.data { axis = 'site' }"),
+              "the axis site is of islands: x f32[batch=6,embed=4]"));
+    CHECK(has(refused(local_sgd, "site = 2\n", islands + ", o.strategy.data { axis = 'site', zero = 1 }"),
+              "the axis site is of islands"));
+    CHECK(has(refused(local_sgd, "site = 2\n",
+                      islands + ", require('orrery.strategy').define('cut', {}, function(program, mesh)\n"
+                                "  program:stage('a', 0) program:stage('b', 1) program:pipeline { axis = 'site', "
+                                "schedule = '1f1b' } end) {}"),
+              "the axis site is of islands and of pipeline stages"));
+    CHECK(has(refused("p:train_with(o.optim.sgd {})\n", "site = 2\n", islands), "the islands over site never meet"));
+    const auto outer = [](const std::string& body) {
+        return "p:train_with(o.optim.sgd {})\np:also('O', function(u) " + body + " end)\np:round 'step O'\n";
+    };
+    CHECK(
+        has(refused(outer("u:set(o.state { name = 'n', shape = {} }, o.step()) for p in u:params() do u:set(p, p * 1) "
+                          "end"),
+                    "site = 2\n", islands),
+            "n f32[] lacks the dim of the islands"));
+    CHECK(has(refused(outer("for p in u:params() do u:set(p, p - p:grad():sum('site')) end"), "site = 2\n", islands),
+              "no dim \"site\""));
+}
