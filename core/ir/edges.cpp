@@ -78,7 +78,7 @@ std::string refused_order(std::string_view axis, const Attribute& asked, const A
                        std::get<std::string>(asked), axis, std::get<std::string>(taken));
 }
 
-void check_islands_option(std::string_view axis, const Attribute& value, const Origin& origin) {
+void check_islands_option(const Program&, std::string_view axis, const Attribute& value, const Origin& origin) {
     if (!std::get<bool>(value)) throw Error(origin, fmt::format("islands over {} cannot be false; leave it out", axis));
 }
 
