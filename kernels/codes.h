@@ -20,6 +20,9 @@
 
 namespace orrery::kernels {
 
+/// Bytes of n packed codes of 4, 2 or 1 bits.
+ORRERY_HOST_DEVICE constexpr std::int64_t packed_bytes(std::int64_t n, std::int64_t bits) { return (n * bits + 7) / 8; }
+
 /// Mantissa bits of 8-bit floats (OCP 8-bit Floating Point Specification 1.0) are 3 for e4m3, 2 for e5m2.
 template <int mantissa>
 struct F8 {

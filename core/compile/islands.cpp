@@ -112,9 +112,7 @@ Islands islands_of(const Recipe& recipe, const Program& step, const Mesh& mesh) 
 }
 
 void check_islands(const Program& marked) {
-    const std::vector<std::string> axes = marked.axes_with(islands_option);
-    if (axes.empty()) return;
-    const std::string& axis = axes.front();
+    const std::string axis = marked.axes_with(islands_option).front();
     const std::string_view other = "\n  name another axis there: islands exchange nothing in a step";
     if (marked.pipeline().axis == axis)
         throw Error(marked.pipeline().origin,

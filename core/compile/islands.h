@@ -27,7 +27,8 @@ inline constexpr std::string_view islands_option = "islands";
 /// has something that islands cannot have. No islands without program:also.
 Islands islands_of(const Recipe& recipe, const Program& step, const Mesh& mesh);
 
-/// Throws Error if an annotated program for one island has a mark or a pipeline over the axis of the islands.
+/// Throws Error if an annotated program for one island has a mark or a pipeline over the axis of the islands, which it
+/// must have.
 void check_islands(const Program& marked);
 
 /// Returns the program without ops that an update of whole arrays is recorded in: the params of `step`, of all islands.

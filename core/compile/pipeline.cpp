@@ -99,10 +99,9 @@ bool recomputes(const Program& p, const PassInput&) {
 }
 
 bool has_stages(const Program& p, const PassInput& in) {
-    // keep_update has set the stages of a program without a forward pass, which may have no op
-    const bool updates = (!p.ops.empty() && p.ops.front().phase == Phase::update) ||
-                         std::ranges::any_of(p.values, [](const Value& value) { return value.stage != none; });
-    return recomputes(p, in) || (!updates && stage_count(p, *in.mesh) > 1);
+    // keep_update has set the stages of a program without a forward pass
+    const bool known = std::ranges::any_of(p.values, [](const Value& value) { return value.stage != none; });
+    return recomputes(p, in) || (!known && stage_count(p, *in.mesh) > 1);
 }
 
 Program propagate(const Program& p, const PassInput& in) {

@@ -130,7 +130,7 @@ ProgramEntry round_entry(const Recipe& recipe, const std::string& name) {
     if (name == "step") return entry;
     const auto found = std::ranges::find(recipe.also, name, &AlsoProgram::name);
     if (found == recipe.also.end()) {
-        std::vector<std::string> names = {"step", "save", "evaluate"};
+        std::vector<std::string> names = round_words;
         for (const AlsoProgram& also : recipe.also) names.push_back(also.name);
         throw Error(recipe.round.origin(),
                     fmt::format("round {}: no program {}{}\n  add it with program:also(\"{}\", "

@@ -9,6 +9,9 @@
 
 namespace orrery {
 
+/// Names of a round that program:also cannot give: the program of train_with, and the host's actions.
+inline const std::vector<std::string> round_words = {"step", "save", "evaluate"};
+
 /// The order in which the programs of a training run execute. Text: names in sequence; `*n` repeats a name or a
 /// bracket; the part after the last `, then` repeats until the run ends, parts before it run once: "step*50 outer";
 /// "(A B*2)*100, then A". A program that takes a batch is a step. A program that takes none, and the host's actions
@@ -26,7 +29,7 @@ public:
     const Origin& origin() const { return origin_; }
     /// The distinct names, in the order of their first appearance. Indices of names below refer to it.
     const std::vector<std::string>& names() const { return names_; }
-    bool is_action(size_t name) const { return names_[name] == "save" || names_[name] == "evaluate"; }
+    bool is_action(size_t name) const { return names_[name] == round_words[1] || names_[name] == round_words[2]; }
 
     /// Sets by index which programs take a batch. Throws Error if the round begins with anything but a step, if the
     /// repeated part has no step, or if a program without a batch follows an action in the same step. The functions

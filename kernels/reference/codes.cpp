@@ -75,7 +75,7 @@ void dequantize(Context&, const Blocks& s, Code code, const void* q, In scale, O
 }
 
 void pack(Context&, int bits, const std::int8_t* q, std::uint8_t* y, i64 rows, i64 cols) {
-    const i64 each = 8 / bits, bytes = (cols + each - 1) / each;
+    const i64 each = 8 / bits, bytes = packed_bytes(cols, bits);
     std::fill_n(y, rows * bytes, std::uint8_t{0});
     for (i64 i = 0; i < rows * cols; ++i) {
         const i64 at = i % cols;
@@ -85,7 +85,7 @@ void pack(Context&, int bits, const std::int8_t* q, std::uint8_t* y, i64 rows, i
 }
 
 void unpack(Context&, int bits, const std::uint8_t* y, std::int8_t* q, i64 rows, i64 cols) {
-    const i64 each = 8 / bits, bytes = (cols + each - 1) / each;
+    const i64 each = 8 / bits, bytes = packed_bytes(cols, bits);
     for (i64 i = 0; i < rows * cols; ++i) {
         const i64 at = i % cols;
         const int code = y[i / cols * bytes + at / each] >> at % each * bits & ((1 << bits) - 1);

@@ -1,5 +1,6 @@
 #include <string>
 
+#include "kernels/codes.h"
 #include "kernels/rules/rules.h"
 
 namespace orrery::kernels::rules {
@@ -57,7 +58,7 @@ int bits_of(const Request& r, const Operand& codes, const Operand& packed) {
     const i64 bits = r.spec.integer("bits", 0);
     if (bits != 4 && bits != 2 && bits != 1) r.refuse("bits are 4, 2 or 1");
     if (codes.shape.empty() || packed.shape.empty() || codes.rows() != packed.rows() ||
-        packed.cols() != (codes.cols() * bits + 7) / 8)
+        packed.cols() != packed_bytes(codes.cols(), bits))
         r.refuse("packed rows have the bytes that their codes need");
     return static_cast<int>(bits);
 }

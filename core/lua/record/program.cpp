@@ -224,7 +224,9 @@ int also(lua_State* L) {
     const std::string name = check_text(L, 2);
     check_function(L, 3);
     lua_settop(L, 3);
-    check_new_name(L, traced, name, {"step", "save", "evaluate", "then", "train", "eval", "logits"}, "program");
+    std::set<std::string> taken = {"then", "train", "eval", "logits"};
+    taken.insert(round_words.begin(), round_words.end());
+    check_new_name(L, traced, name, taken, "program");
     check_name(L, 2, name, "a program");
     traced.recipe.also.push_back({name, where(L), {}});
     traced.also.push_back(luaL_ref(L, LUA_REGISTRYINDEX));

@@ -88,8 +88,8 @@ struct Tape {
     std::optional<LossScale> loss_scale;
     UpdateGuard guard;
     size_t states = 0;  ///< in an optimizer: the first updates of the program that are of o.state and not guarded yet
-    bool also = false;  ///< whether the function is one of program:also
-    int function = -1;  ///< its index there; -1: the optimizer's
+    int function = -1;  ///< that updates: its index among those of program:also; -1: the optimizer's
+    bool also() const { return function >= 0; }
     std::shared_ptr<StateOwners> owners;  ///< in a function that updates
     bool whole = false;       ///< the arrays are those of all islands, so that the function can read nothing of a batch
     bool takes_batch = true;  ///< whether the function has read a gradient, the count or the overflow of a batch;

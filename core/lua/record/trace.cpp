@@ -128,7 +128,7 @@ int param(lua_State* L) {
 /// program:also it is the state of this name of any program of the round, without the scope.
 int model_state(lua_State* L) {
     const std::shared_ptr<Tape> tape = current_tape(L, "o.state");
-    const bool updates = tape->use == TapeUse::update && tape->also;
+    const bool updates = tape->use == TapeUse::update && tape->also();
     if (tape->use != TapeUse::forward && !updates)
         fail(L, "o.state: can only be called inside the function given to o.trace or program:also");
     Fields fields(L, 1, "o.state");

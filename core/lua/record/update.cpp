@@ -55,12 +55,12 @@ int update_params(lua_State* L) {
 /// Returns the tape of a function of program:also that calls update:`what` with a value.
 std::shared_ptr<Tape> tape_to_set(lua_State* L, std::string_view what) {
     const std::shared_ptr<Tape> tape = check<UpdateView>(L, 1).tape;
-    if (!tape->also || tape->takes_batch || tape->guard.by != UpdateGuard::By::undecided)
+    if (!tape->also() || tape->takes_batch || tape->guard.by != UpdateGuard::By::undecided)
         fail(L, fmt::format("update:{}: {}\n  {}", what,
-                            tape->also ? "the function has already read gradients of the batch or the loss scale"
-                                       : "an optimizer's gradients are those of its step",
-                            tape->also ? "call it before p:grad(), update:count() and update:loss_scale()"
-                                       : "give others in a function of program:also"));
+                            tape->also() ? "the function has already read gradients of the batch or the loss scale"
+                                         : "an optimizer's gradients are those of its step",
+                            tape->also() ? "call it before p:grad(), update:count() and update:loss_scale()"
+                                         : "give others in a function of program:also"));
     return tape;
 }
 
@@ -212,7 +212,6 @@ Program record_update(lua_State* L, const Traced& traced, Program program, int a
     for (const ValueId id : tape->program->inputs()) tape->inputs.emplace(tape->program->value(id).name, id);
     tape->use = TapeUse::update;
     tape->states = tape->program->updates.size();
-    tape->also = also >= 0;
     tape->function = also;
     tape->owners = traced.owners;
     tape->takes_batch = also < 0;

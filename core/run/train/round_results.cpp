@@ -17,30 +17,23 @@ std::string_view judged_norm(const Compiled& compiled, const Program& program) {
 }
 
 TrainedNumbers trained_numbers(const Compiled& compiled) {
-    const auto any = [all = round_programs(compiled)](const char* result) {
-        return std::ranges::any_of(
-            all, [&](const CompiledProgram* one) { return one && one->plan.program.result(result).has_value(); });
+    const auto any = [all = round_programs(compiled)](const auto& has) {
+        return std::ranges::any_of(all, [&](const CompiledProgram* one) { return one && has(one->plan.program); });
     };
     return {.tokens = compiled.tokens_per_step > 0,
             .nats = compiled.tokens_per_step > 0 && compiled.nats,
-            .norm = any("grad_norm"),
-            .rate = any("lr"),
-            .scale = std::ranges::any_of(
-                round_programs(compiled),
-                [](const CompiledProgram* one) { return one && has_loss_scale(one->plan.program); }),
+            .norm = any([](const Program& program) { return program.result("grad_norm").has_value(); }),
+            .rate = any([](const Program& program) { return program.result("lr").has_value(); }),
+            .scale = any(has_loss_scale),
             .capacity = !compiled.capacities.empty()};
 }
 
-const HostResults* RanPrograms::with(std::string_view name) const {
-    if (step.program.result(name)) return &step.results;
+double scalar_of(std::string_view name, const StepPrograms::Step& step,
+                 const std::vector<const StepPrograms::BatchlessProgram*>& after) {
+    if (step.program.result(name)) return step.results.scalar(name);
     for (const StepPrograms::BatchlessProgram* program : after)
-        if (program->program.plan.program.result(name)) return &program->results;
-    return nullptr;
-}
-
-double RanPrograms::scalar(std::string_view name) const {
-    const HostResults* const results = with(name);
-    return results ? results->scalar(name) : 0;
+        if (program->program.plan.program.result(name)) return program->results.scalar(name);
+    return 0;
 }
 
 namespace {

@@ -15,16 +15,10 @@ std::string_view judged_norm(const Compiled& compiled, const Program& program);
 /// The optional numbers that the programs of the round give together.
 TrainedNumbers trained_numbers(const Compiled& compiled);
 
-/// The programs that ran for a step: its own, and those of the round that followed it.
-struct RanPrograms {
-    const StepPrograms::Step& step;
-    const std::vector<const StepPrograms::BatchlessProgram*>& after;
-
-    /// The results of the first that has a result of this name; nullptr: none has.
-    const HostResults* with(std::string_view name) const;
-    /// The value of a result that is one f32; 0: none of them has it.
-    double scalar(std::string_view name) const;
-};
+/// The value of a result that is one f32, of the first program that has it: the step's, then those that ran after it;
+/// 0: none of them has it.
+double scalar_of(std::string_view name, const StepPrograms::Step& step,
+                 const std::vector<const StepPrograms::BatchlessProgram*>& after);
 
 /// The results of the script that metrics record: those of all programs of the round, each name once.
 class RoundResults {

@@ -420,9 +420,8 @@ private:
     void tell(StepMetrics& m, const StepPrograms::Step& now) {
         m.time = wall_time();
         m.has = has_;
-        const RanPrograms ran{now, ran_};
-        m.grad_norm = ran.scalar("grad_norm");
-        m.lr = ran.scalar("lr");
+        m.grad_norm = scalar_of("grad_norm", now, ran_);
+        m.lr = scalar_of("lr", now, ran_);
         if (scaled(now))
             tell_scale(m, now);
         else if (has_.scale)

@@ -218,7 +218,7 @@ void pack_row(const std::int8_t* q, std::uint8_t* y, i64 begin, i64 end) {
     std::uint64_t codes = 0;
     __builtin_memcpy(&codes, q + i, static_cast<size_t>(end - i));
     codes = joined<bits>(codes);
-    __builtin_memcpy(y + i * bits / 8, &codes, static_cast<size_t>(((end - i) * bits + 7) / 8));
+    __builtin_memcpy(y + i * bits / 8, &codes, static_cast<size_t>(packed_bytes(end - i, bits)));
 }
 
 /// The inverse of `joined`, with the sign of each code.
@@ -259,7 +259,7 @@ void unpack_row(const std::uint8_t* y, std::int8_t* q, i64 begin, i64 end) {
     }
     if (i >= end) return;
     Eight rest = 0;
-    __builtin_memcpy(&rest, y + i * bits / 8, static_cast<size_t>(((end - i) * bits + 7) / 8));
+    __builtin_memcpy(&rest, y + i * bits / 8, static_cast<size_t>(packed_bytes(end - i, bits)));
     const std::uint64_t codes = eight<bits>(rest);
     __builtin_memcpy(q + i, &codes, static_cast<size_t>(end - i));
 }
@@ -277,7 +277,7 @@ ORRERY_INLINE void parts_of_rows(Context& c, i64 rows, i64 cols, F f) {
 }
 
 void pack(Context& c, int bits, const std::int8_t* q, std::uint8_t* y, i64 rows, i64 cols) {
-    const i64 bytes = (cols * bits + 7) / 8;
+    const i64 bytes = packed_bytes(cols, bits);
     parts_of_rows(c, rows, cols, [&](i64 row, i64 begin, i64 end) {
         const auto* const from = q + row * cols;
         auto* const to = y + row * bytes;
@@ -288,7 +288,7 @@ void pack(Context& c, int bits, const std::int8_t* q, std::uint8_t* y, i64 rows,
 }
 
 void unpack(Context& c, int bits, const std::uint8_t* y, std::int8_t* q, i64 rows, i64 cols) {
-    const i64 bytes = (cols * bits + 7) / 8;
+    const i64 bytes = packed_bytes(cols, bits);
     parts_of_rows(c, rows, cols, [&](i64 row, i64 begin, i64 end) {
         const auto* const from = y + row * bytes;
         auto* const to = q + row * cols;
