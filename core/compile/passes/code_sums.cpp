@@ -82,7 +82,7 @@ ValueId CodeSums::error_of(const Op& sum) const {
             fail("it is sent in each micro-batch, and errors are carried from step to step");
     std::optional<ValueId> error;
     for (const auto& [param, grad] : program_.grads())
-        if (grad == original_of(program_, term))
+        if (original_of(program_, grad) == original_of(program_, term))
             error = program_.find(error_name(program_.value(param).name, axis_name));
     if (!error) fail("it is not the gradient of one param");
     if (program_.value(*error).layout != rows_of(sum)) fail("it is split otherwise than its param");
