@@ -64,6 +64,8 @@ local declared = {
   zero     = { 0, "mesh axes dp, ep, cp: 1, 2 or 3 also splits optimizer states, gradients, params" },
   replicate = { "rep", "mesh axis that splits the batch and holds copies of what zero splits over dp, ep, cp (HSDP)" },
   codec    = { "none", "mesh axes dp, ep, cp: how gradients are sent: bf16, f16, f8e4m3, f8e5m2, int8, int4, sign" },
+  param_codec = { "none", "with zero = 3: how gathered params are sent: bf16, f16, f8e4m3, f8e5m2, int8, int4" },
+  activation_codec = { "none", "mesh axes tp, pp, expert_axes: how activations and their gradients are sent" },
   feedback = { false, "with a codec: each rank adds what encoding leaves out of a gradient to its next one" },
 }
 local opt = o.options(declared)
@@ -137,6 +139,8 @@ local strategies = {                                          -- an axis that th
   o.strategy.tensor { axis = "tp", sequence = opt.sequence },
   o.strategy.data { axis = { "dp", "ep", "cp" }, replicate = replicate, codec = opt.codec,
     feedback = opt.feedback, zero = opt.zero },
+  o.strategies.codec { axis = { "dp", "ep", "cp" }, params = opt.param_codec },
+  o.strategies.codec { axis = script_options.activation_axes(opt), activations = opt.activation_codec },
 }
 if opt.recompute ~= "none" then
   local kinds = opt.recompute ~= "all" and words(opt.recompute) or nil

@@ -34,9 +34,11 @@ std::string named(const Program& program, ValueId id) {
 }
 
 void list_marks(const Program& program) {
-    for (const Remark& note : program.remarks())
-        std::printf("left: %s%s (%s)\n", note.value == none ? "" : named(program, note.value).c_str(),
-                    note.text.c_str(), note.origin.text().c_str());
+    for (const Remark& note : program.remarks()) {
+        const std::string place = note.origin.text();
+        std::printf("left: %s%s%s\n", note.value == none ? "" : named(program, note.value).c_str(), note.text.c_str(),
+                    place.empty() ? "" : (" (" + place + ")").c_str());
+    }
     for (const Mark& mark : program.ignored())
         std::printf("ignored mark: %s %s:%s (%s), an earlier mark has precedence\n",
                     label_of(program, mark.value).c_str(), mark.axis.c_str(), mark.placement.text().c_str(),

@@ -108,7 +108,7 @@ Program propagate(const Program& p, const PassInput& in) {
     return orrery::propagate(p, *in.mesh, in.options->redistribution);
 }
 
-bool sends_codes(const Program& p, const PassInput&) { return !p.axes_with("codec").empty(); }
+bool sends_codes(const Program& p, const PassInput& in) { return has_codec(p, *in.mesh); }
 
 bool feeds_back(const Program& p, const PassInput&) { return !p.axes_with("feedback").empty(); }
 
@@ -148,8 +148,8 @@ const Pass list[] = {
      has_stages},
     {PassPart::distribute, all, "recompute", nullptr, [](const Program& p, In) { return recompute(p); }, recomputes},
     {PassPart::distribute, all, "propagate", nullptr, propagate},
-    {PassPart::distribute, all, "encode_edges", [](Program& p, In in) { encode_edges(p, *in.mesh); }, nullptr,
-     sends_codes},
+    {PassPart::distribute, all, "encode_edges",
+     [](Program& p, In in) { encode_edges(p, *in.mesh, in.options->schedule); }, nullptr, sends_codes},
     {PassPart::distribute, all, "join_axes", join_axes, nullptr, may_join},
     {PassPart::distribute, all, "bucket_collectives", [](Program& p, In in) { bucket_collectives(p, *in.mesh); }},
     {PassPart::distribute, all, "add_status", add_status, nullptr, has_status},

@@ -11,14 +11,23 @@ namespace orrery {
 
 namespace {
 
-Codec none_at_all() { return {.name = "none", .bound = 0}; }
+Codec none_at_all() { return {.name = "none", .near = true, .bound = 0}; }
 
 Codec cast_to(DType type) {
-    return {.name = std::string(name_of(type)), .sums_in = type, .bound = type == DType::bf16 ? 0x1p-8 : 0x1p-11};
+    const auto cast = [](const AddPart& add, ValueId x, DType to) {
+        return add("cast", {x}, {{"dtype", std::string(name_of(to))}}, {});
+    };
+    return {.name = std::string(name_of(type)),
+            .sums_in = type,
+            .near = true,
+            .bound = type == DType::bf16 ? 0x1p-8 : 0x1p-11,
+            .encode = [cast, type](const AddPart& add, ValueId x) { return cast(add, x, type); },
+            .decode = [cast](const AddPart& add, const std::vector<ValueId>& codes,
+                             int64_t) { return cast(add, codes[0], DType::f32)[0]; }};
 }
 
 /// Codes with a scale for each block. Fewer than 8 bits are packed.
-Codec quantized(std::string name, DType type, int64_t bits, int64_t block, double bound) {
+Codec quantized(std::string name, DType type, int64_t bits, int64_t block, double bound, bool near = true) {
     Attributes how{{"block", block}};
     if (bits < 8) how.set("bits", bits);
     const auto encode = [how, type, bits](const AddPart& add, ValueId x) {
@@ -33,7 +42,7 @@ Codec quantized(std::string name, DType type, int64_t bits, int64_t block, doubl
         if (bits < 8) q = add("unpack", {q}, {{"bits", bits}, {"size", n}}, {})[0];
         return add("dequantize", {q, codes[1]}, how, {})[0];
     };
-    return {.name = std::move(name), .block = block, .bound = bound, .encode = encode, .decode = decode};
+    return {.name = std::move(name), .block = block, .near = near, .bound = bound, .encode = encode, .decode = decode};
 }
 
 }  // namespace
@@ -50,7 +59,7 @@ const std::vector<Codec>& codecs() {
         quantized("f8e5m2", DType::f8e5m2, 8, 256, 0.1251),
         quantized("int8", DType::i8, 8, 256, 0.0637),
         quantized("int4", DType::i8, 4, 256, 1.005),
-        quantized("sign", DType::i8, 1, 2048, 1.001),
+        quantized("sign", DType::i8, 1, 2048, 1.001, false),
     };
     return all;
 }

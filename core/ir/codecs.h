@@ -15,12 +15,21 @@ struct Codec {
     /// A type in which codes are elements, which ranks can add; nullopt: codes are decoded before they are added.
     std::optional<DType> sums_in = {};
     int64_t block = 1;  ///< elements along a row that have codes of their own; a shorter row is not encoded
+    bool near = false;  ///< whether what is decoded may stand for params and activations, too
     double bound = 1;   ///< ||x - decode(encode(x))|| <= bound ||x||, and 2^-126 more for each element
     /// x [.., n] -> codes [.., k], of the same leading dims.
     std::function<std::vector<ValueId>(const AddPart& add, ValueId x)> encode = {};
     /// codes -> what they stand for, f32[.., n].
     std::function<ValueId(const AddPart& add, const std::vector<ValueId>& codes, int64_t n)> decode = {};
 };
+
+/// An option of an axis that names a codec, and what is encoded.
+struct CodecOption {
+    std::string_view option;
+    std::string_view what;
+};
+inline constexpr CodecOption codec_options[] = {
+    {"codec", "gradients"}, {"param_codec", "params"}, {"activation_codec", "activations"}};
 
 /// The codecs of the library, in the order of the table in core/compile/passes/README.md.
 const std::vector<Codec>& codecs();

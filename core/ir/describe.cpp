@@ -84,9 +84,9 @@ std::string label_of(const Program& program, ValueId id) {
     return value.op == none ? fmt::format("%{}", id) : fmt::format("%{} ({})", id, program.op(value.op).kind);
 }
 
-const CodedSum* coded_sum(const Program& program, ValueId value) {
+const CodedMessage* coded_message(const Program& program, ValueId value) {
     const auto found = std::find_if(program.coded.begin(), program.coded.end(),
-                                    [&](const CodedSum& coded) { return coded.sum == value; });
+                                    [&](const CodedMessage& coded) { return coded.result == value; });
     return found == program.coded.end() ? nullptr : &*found;
 }
 
@@ -95,7 +95,7 @@ ValueId original_of(const Program& program, ValueId value) {
         const OpId maker = program.value(value).op;
         if (maker == none) break;
         const Op& op = program.op(maker);
-        if (const CodedSum* coded = op.attributes.has("codec") ? coded_sum(program, value) : nullptr)
+        if (const CodedMessage* coded = op.attributes.has("codec") ? coded_message(program, value) : nullptr)
             value = coded->plain;
         else if (op_def(op.kind).collective && op.inputs.size() == 1)
             value = op.inputs[0];

@@ -31,8 +31,20 @@ void check_codec(const Program& program, std::string_view, const Attribute& valu
     codec_named(program, std::get<std::string>(value), origin);
 }
 
+/// A codec of what is not a term of a sum over steps, so that nothing makes up for what one message leaves out.
+void check_near_codec(const Program& program, std::string_view axis, const Attribute& value, const Origin& origin) {
+    const Codec& codec = codec_named(program, std::get<std::string>(value), origin);
+    if (codec.near) return;
+    std::vector<std::string> names;
+    for (const Codec& other : codecs())
+        if (other.near) names.push_back(other.name);
+    throw Error(origin, fmt::format("params and activations over {} cannot be sent as {}, which is for terms of a sum; "
+                                    "use {}",
+                                    axis, codec.name, fmt::join(names, ", ")));
+}
+
 std::string refused_codec(std::string_view axis, const Attribute& asked, const Attribute& taken) {
-    return fmt::format("gradients over {} are not sent as {}: an earlier strategy chose {}", axis,
+    return fmt::format("values over {} are not sent as {}: an earlier strategy chose {}", axis,
                        std::get<std::string>(asked), std::get<std::string>(taken));
 }
 
@@ -89,6 +101,8 @@ std::string refused_islands(std::string_view axis, const Attribute&, const Attri
 constexpr EdgeOption options[] = {
     {.name = "bucket", .kind = Kind::integer, .by_phase = true, .check = check_bucket, .refused = refused_bucket},
     {.name = "codec", .kind = Kind::text, .phase = Phase::backward, .check = check_codec, .refused = refused_codec},
+    {.name = "param_codec", .kind = Kind::text, .check = check_near_codec, .refused = refused_codec},
+    {.name = "activation_codec", .kind = Kind::text, .check = check_near_codec, .refused = refused_codec},
     {.name = "feedback",
      .kind = Kind::flag,
      .phase = Phase::backward,
@@ -208,8 +222,8 @@ int64_t Program::bucket_bytes(std::string_view axis, Phase phase) const {
     return least.value_or(0);
 }
 
-std::string Program::codec(std::string_view axis) const {
-    const Attribute* const name = row(*this, axis, Phase::backward, "codec");
+std::string Program::codec(std::string_view axis, std::string_view option) const {
+    const Attribute* const name = row(*this, axis, Phase::backward, option);
     return name ? std::get<std::string>(*name) : "none";
 }
 

@@ -356,8 +356,9 @@ private:
             std::string name = line.word();
             program_.results.push_back({std::move(name), known(line)});
         } else if (what == "coded") {
-            const ValueId sum = known(line), plain = known(line), encoded = known(line);
-            program_.coded.push_back({sum, plain, encoded, line.word()});
+            const ValueId result = known(line), plain = known(line), encoded = known(line);
+            const std::string codec = line.word(), axis = line.word();
+            program_.coded.push_back({result, plain, encoded, codec, axis, line.integer()});
         } else {
             line.fail(fmt::format(
                 "store, use, microbatches, bucket, codec, feedback, prefetch, stage, recompute, note, grad, update, "

@@ -188,8 +188,9 @@ private:
         for (const auto& [param, grad] : program_.grads()) note(fmt::format("grad %{} %{}", param, grad));
         for (const Update& u : program_.updates) note(fmt::format("update %{} %{}", u.target, u.value));
         for (const Result& r : program_.results) note(fmt::format("result {} %{}", word(r.name), r.value));
-        for (const CodedSum& c : program_.coded)
-            note(fmt::format("coded %{} %{} %{} {}", c.sum, c.plain, c.encoded, word(c.codec)));
+        for (const CodedMessage& c : program_.coded)
+            note(fmt::format("coded %{} %{} %{} {} {} {}", c.result, c.plain, c.encoded, word(c.codec), word(c.axis),
+                             c.times));
         if (!remarks_.empty()) text_ += "notes\n" + remarks_;
     }
 

@@ -464,12 +464,12 @@ function AnnotatedProgram:bucket(axis, mib) end
 ---@param type "bf16"
 function AnnotatedProgram:reduce(axis, type) end
 --- Sends gradients over the axis as a codec encodes them: "none", "bf16", "f16", "f8e4m3", "f8e5m2", "int8", "int4" or
---- "sign".
---- With feedback, each member adds what encoding has left out of a term to its next one.
+--- "sign". `of`: sends gathered params, or activations and their gradients, instead (not as sign).
+--- With feedback, each member adds what encoding has left out of a gradient's term to its next one.
 ---@param axis string
 ---@param name string
----@param feedback? boolean
-function AnnotatedProgram:codec(axis, name, feedback) end
+---@param options? { of?: "gradients"|"params"|"activations", feedback?: boolean }
+function AnnotatedProgram:codec(axis, name, options) end
 --- Gathers params with keep = "fragment" this many layers before the one that reads them, or as early as `mib` MiB of
 --- gathered params allow; waits for reduce-scatters are delayed as much.
 ---@param axis string

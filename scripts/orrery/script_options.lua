@@ -25,6 +25,13 @@ function script_options.stages(opt, mesh)
   return counts
 end
 
+--- The axes over which activations are sent: between shards of a matrix, stages and experts.
+function script_options.activation_axes(opt)
+  local all = { "tp", "pp" }
+  for _, axis in ipairs(script_options.words(opt.expert_axes)) do all[#all + 1] = axis end
+  return all
+end
+
 --- The axis script.replicate. Throws where another one than the default is given and the mesh lacks it.
 function script_options.replicate(declared, opt, mesh)
   if opt.replicate ~= declared.replicate[1] and opt.replicate ~= "" and not mesh[opt.replicate] then

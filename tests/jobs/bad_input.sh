@@ -207,7 +207,7 @@ refused_set "foreign safetensors" 'foreign.safetensors|no tensor|it has' \
 head -c 1000 foreign.safetensors > cut.safetensors
 refused_set "corrupt safetensors" 'cut.safetensors: the header should be |has 1000: it is truncated|copy or export' \
     checkpoint.load=cut.safetensors
-refused_set "gradients by a codec that there is not" 'no codec "int9"|did you mean "int8"|gpt.lua' script.codec=int9
+refused_set "gradients by a codec that there is not" 'no codec "int88"|did you mean "int8"|gpt.lua' script.codec=int88
 refused_set "a precision that there is not" '--set train.precision=fp4|bf16, f16, f32, fp8' train.precision=fp4
 port=$(free_port)
 "$orrery" run "$gpt" --config good.toml --nodes 1 --rendezvous 127.0.0.1:$port \

@@ -218,7 +218,7 @@ TEST_CASE("the type of gradients' messages is printed, parsed and checked") {
     const Program same = spread(1, 1, 0, "none");
     Program bare = distribute(same, Mesh({{"dp", 2}}));
     const std::string before = print(bare);
-    encode_edges(bare, Mesh({{"dp", 2}}));
+    encode_edges(bare, Mesh({{"dp", 2}}), nullptr);
     CHECK(print(bare) == before);
 }
 

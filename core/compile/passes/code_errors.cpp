@@ -32,7 +32,7 @@ void add_errors(Program& program, const Mesh& mesh) {
         const int64_t members = mesh.size(axis);
         if (members == 1) continue;
         const Codec& codec = codec_named(program, program.codec(axis), {});
-        if (!codec.encode)
+        if (codec.sums_in || !codec.encode)
             throw Error(
                 fmt::format("feedback over {}: the codec {} {}; give one that decodes before it "
                             "adds, as int8",

@@ -16,18 +16,6 @@ namespace {
 
 using Kind = Placement::Kind;
 
-std::vector<int64_t> inverse(const std::vector<int64_t>& perm) {
-    std::vector<int64_t> out(perm.size());
-    for (size_t i = 0; i < perm.size(); ++i) out[perm[i]] = i;
-    return out;
-}
-
-Shape in_order(const Shape& shape, const std::vector<int64_t>& perm) {
-    Shape out;
-    for (const int64_t dim : perm) out.push_back(shape[dim]);
-    return out;
-}
-
 Shape with_rows(int64_t rows, Shape shape) {
     shape.insert(shape.begin(), rows);
     return shape;
@@ -52,14 +40,9 @@ bool CodeSums::takes(const Op& sum, const Codec& codec) {
                 fmt::format("{} cannot be sent over {} as {}: it is summed over {}, too\n  give the codec to an "
                             "axis with sums over no other, or use bf16",
                             describe(program_, term), axis_name, codec.name, mesh_.axis(partial.axis).name));
-    const auto unencoded = [&](const std::string& why) {
-        program_.note(term, fmt::format("sent unencoded over {}, not as {}: {}", axis_name, codec.name, why),
-                      sum.origin);
-        return false;
-    };
-    if (program_.value(term).type.shape.size() < 2) return unencoded("it is a vector");
+    if (is_plain(sum, term, axis_name, codec)) return false;
     const Cut how = cut(sum);
-    if (how.size < codec.block) return unencoded(fmt::format("a part is shorter than a block of {}", codec.block));
+    if (how.size < codec.block) return is_short(sum, term, axis_name, codec);
     if (how.padding() > 0)
         program_.note(
             term, fmt::format("padded by {} elements over {}, to {} equal parts", how.padding(), axis_name, how.parts),
@@ -201,52 +184,6 @@ Layout CodeSums::wide(const Sent& sent, int over, bool in_order) const {
     return layout;
 }
 
-ValueId CodeSums::add(std::string kind, const Op& sum, std::vector<ValueId> inputs, Attributes attributes,
-                      Layout layout, ValueId out) {
-    Op op;
-    op.kind = std::move(kind);
-    op.inputs = std::move(inputs);
-    op.attributes = std::move(attributes);
-    std::vector<Typed> made = infer(op_def(op.kind), program_, op.inputs, op.attributes, sum.origin);
-    op.phase = sum.phase;
-    op.scope = sum.scope;
-    op.stage = sum.stage;
-    op.origin = sum.origin;
-    for (size_t i = 0; i < made.size(); ++i) {
-        if (out == none || i > 0) {
-            Value value;
-            value.type = made[i].type;
-            value.dims.resize(value.type.shape.size());
-            value.layout = layout;
-            value.causes = program_.value(sum.outputs[0]).causes;
-            value.origin = sum.origin;
-            out = static_cast<ValueId>(program_.values.size());
-            program_.values.push_back(std::move(value));
-        }
-        program_.value(out).op = static_cast<OpId>(program_.ops.size());
-        program_.value(out).output = static_cast<int>(i);
-        op.outputs.push_back(out);
-    }
-    program_.ops.push_back(std::move(op));
-    return program_.ops.back().outputs[0];
-}
-
-ValueId CodeSums::reshaped(const Op& sum, ValueId x, Shape shape, Layout layout) {
-    if (program_.value(x).type.shape == shape) return x;
-    return add("reshape", sum, {x}, {{"shape", std::move(shape)}}, std::move(layout));
-}
-
-/// Permutes the dims of x.
-ValueId CodeSums::permuted(const Op& sum, ValueId x, const std::vector<int64_t>& perm) {
-    if (std::is_sorted(perm.begin(), perm.end())) return x;
-    const Layout& from = program_.value(x).layout;
-    Layout layout(perm.size());
-    for (const auto& partial : from.partials()) layout.set(partial.axis, Placement::partial(partial.op));
-    for (size_t i = 0; i < perm.size(); ++i)
-        for (const AxisId split : from.splits()[perm[i]]) layout.set(split, Placement::split(static_cast<int>(i)));
-    return add("transpose", sum, {x}, {{"perm", perm}}, std::move(layout));
-}
-
 /// Cuts each member's row of [members, ..] in parts: [members, parts, shards, elements].
 ValueId CodeSums::in_parts(const Sent& sent, ValueId x) {
     const Op& sum = sent.sum;
@@ -299,51 +236,11 @@ ValueId CodeSums::out_of_parts(const Sent& sent, ValueId x, int over, ValueId ou
     return reshaped(sum, x, with_rows(rows, term.type.shape), rows_of(sum));
 }
 
-/// Traces ops of a codec on rows: all dims but the last stay as they are, and so do their layouts.
-AddPart CodeSums::tracer(const Sent& sent, ValueId rows) {
-    return [this, &sent, shape = program_.value(rows).type.shape, laid = program_.value(rows).layout](
-               std::string_view kind, std::vector<ValueId> inputs, Attributes attributes, const std::vector<ValueId>&) {
-        add(std::string(kind), sent.sum, std::move(inputs), std::move(attributes), laid);
-        const std::vector<ValueId> outputs = program_.ops.back().outputs;
-        for (const ValueId out : outputs) {
-            const Shape& made = program_.value(out).type.shape;
-            if (made.size() + 1 < shape.size() || !std::equal(shape.begin(), shape.end() - 1, made.begin()))
-                throw Error(
-                    sent.sum.origin,
-                    fmt::format("codec {}: {} makes {}, but encode and decode may change the last dim of {} "
-                                "alone",
-                                sent.codec->name, kind, describe(program_, out), TensorType{DType::f32, shape}.text()));
-            Layout layout(made.size());
-            for (const auto& partial : laid.partials()) layout.set(partial.axis, Placement::partial(partial.op));
-            for (size_t dim = 0; dim + 1 < shape.size(); ++dim)
-                for (const AxisId split : laid.splits()[dim])
-                    layout.set(split, Placement::split(static_cast<int>(dim)));
-            program_.value(out).layout = std::move(layout);
-        }
-        return outputs;
-    };
-}
-
-std::vector<ValueId> CodeSums::encoded(const Sent& sent, ValueId x) { return sent.codec->encode(tracer(sent, x), x); }
-
-ValueId CodeSums::decoded(const Sent& sent, const std::vector<ValueId>& codes) {
-    const ValueId x = sent.codec->decode(tracer(sent, codes[0]), codes, sent.cut.size);
-    Shape rows = program_.value(codes[0]).type.shape;
-    rows.back() = sent.cut.size;
-    const TensorType expected{DType::f32, rows};
-    if (program_.value(x).type != expected)
-        throw Error(sent.sum.origin, fmt::format("codec {}: decode makes {}, expected {}", sent.codec->name,
-                                                 describe(program_, x), expected.text()));
-    return x;
-}
-
 /// Sends codes: to the members of their parts (`exchanges`), or those of a part of the sum to all.
 std::vector<ValueId> CodeSums::moved(const Sent& sent, bool exchanges, const std::vector<ValueId>& codes) {
     std::vector<ValueId> out;
     for (const ValueId code : codes) {
-        Attributes attributes{{"axis", sent.sum.attributes.text("axis")}, {"codec", sent.codec->name}};
-        if (const std::string cause = sent.sum.attributes.text("cause"); !cause.empty())
-            attributes.set("cause", fmt::format("as {}, {}", sent.codec->name, cause));
+        Attributes attributes = coded_attributes(sent.sum, *sent.codec);
         Layout layout = program_.value(code).layout;
         layout.set(axis(sent.sum), exchanges ? Placement::split(1) : Placement::replicated());
         if (exchanges)
@@ -368,15 +265,17 @@ void CodeSums::send(Op sum, const Codec& codec) {
         sent.error = error->second;
         x = add("add", sent.sum, {x, in_parts(sent, sent.error)}, {}, placed(sent, 4, 0, 2));
     }
-    const std::vector<ValueId> codes = encoded(sent, x);
-    if (sent.error != none) sent.left = add("sub", sent.sum, {x, decoded(sent, codes)}, {}, placed(sent, 4, 0, 2));
+    const std::vector<ValueId> codes = encoded(sent.sum, *sent.codec, x);
+    if (sent.error != none)
+        sent.left =
+            add("sub", sent.sum, {x, decoded(sent.sum, *sent.codec, codes, sent.cut.size)}, {}, placed(sent, 4, 0, 2));
     sent.codes = moved(sent, true, codes);
     for (const ValueId code : sent.codes) {
         const Value& value = program_.value(code);
         bytes_ += TensorType{value.type.dtype, value.layout.local_shape(value.type.shape, mesh_)}.bytes();
     }
     const ValueId whole = sent.sum.outputs[0];
-    program_.coded.push_back({whole, sent.sum.inputs[0], x, codec.name});
+    program_.coded.push_back({whole, sent.sum.inputs[0], x, codec.name, axis_name, scatters(sent.sum) ? 1 : 2});
     waiting_.insert(whole);
     const int64_t bucket = program_.bucket_bytes(axis_name, sent.sum.phase);
     sent_.push_back(std::move(sent));
@@ -386,16 +285,18 @@ void CodeSums::send(Op sum, const Codec& codec) {
 void CodeSums::finish_all() {
     std::vector<ValueId> sums;
     for (const Sent& sent : sent_) {
-        const ValueId terms = decoded(sent, sent.codes);
+        const ValueId terms = decoded(sent.sum, *sent.codec, sent.codes, sent.cut.size);
         sums.push_back(add("sum", sent.sum, {terms}, {{"dims", std::vector<int64_t>{0}}}, placed(sent, 3, 0, 1)));
     }
     std::vector<std::vector<ValueId>> gathered(sent_.size());
     for (size_t i = 0; i < sent_.size(); ++i) {
         Sent& sent = sent_[i];
         if (!scatters(sent.sum)) {
-            const std::vector<ValueId> codes = encoded(sent, sums[i]);
+            const std::vector<ValueId> codes = encoded(sent.sum, *sent.codec, sums[i]);
             if (sent.error != none) {
-                const ValueId left = add("sub", sent.sum, {sums[i], decoded(sent, codes)}, {}, placed(sent, 3, 0, 1));
+                const ValueId left =
+                    add("sub", sent.sum, {sums[i], decoded(sent.sum, *sent.codec, codes, sent.cut.size)}, {},
+                        placed(sent, 3, 0, 1));
                 sent.left = add("add", sent.sum, {sent.left, in_own_part(sent, left)}, {}, placed(sent, 4, 0, 2));
             }
             gathered[i] = moved(sent, false, codes);
@@ -405,7 +306,7 @@ void CodeSums::finish_all() {
     for (size_t i = 0; i < sent_.size(); ++i) {
         const Sent& sent = sent_[i];
         const int over = scatters(sent.sum) ? 1 : none;
-        ValueId x = scatters(sent.sum) ? sums[i] : decoded(sent, gathered[i]);
+        ValueId x = scatters(sent.sum) ? sums[i] : decoded(sent.sum, *sent.codec, gathered[i], sent.cut.size);
         const ValueId whole = sent.sum.outputs[0];
         if (const DType type = program_.value(whole).type.dtype; type != DType::f32)
             x = add("cast", sent.sum, {x}, {{"dtype", std::string(name_of(type))}}, Layout(program_.value(x).layout));

@@ -3,6 +3,7 @@
 #include <set>
 #include <vector>
 
+#include "compile/passes/code_ops.h"
 #include "ir/codecs.h"
 #include "orrery/mesh.h"
 #include "orrery/program.h"
@@ -11,11 +12,11 @@ namespace orrery {
 
 /// Replaces sums over ranks by messages of codes that are decoded before they are added (encode_edges.h). Sums are sent
 /// first and finished together, so that later passes can join their messages up to the size of a bucket.
-class CodeSums {
+class CodeSums : public CodeOps {
 public:
-    CodeSums(Program& program, const Mesh& mesh) : program_(program), mesh_(mesh) {}
+    using CodeOps::CodeOps;
 
-    /// Whether the sum is sent as codes. Notes why not; throws Error for a sum that is also over other ranks.
+    /// Whether the sum is sent as codes. Throws Error for a sum that is also over other ranks.
     bool takes(const Op& sum, const Codec& codec);
     /// Appends the ops that encode and send the terms of a sum.
     void send(Op sum, const Codec& codec);
@@ -62,19 +63,10 @@ private:
     Layout placed(const Sent& sent, size_t rank, int over, size_t shards) const;
     Layout rows_of(const Op& sum) const;
     Layout wide(const Sent& sent, int over, bool in_order) const;
-    ValueId add(std::string kind, const Op& sum, std::vector<ValueId> inputs, Attributes attributes, Layout layout,
-                ValueId out = none);
-    ValueId reshaped(const Op& sum, ValueId x, Shape shape, Layout layout);
-    ValueId permuted(const Op& sum, ValueId x, const std::vector<int64_t>& perm);
     ValueId in_parts(const Sent& sent, ValueId x);
     ValueId out_of_parts(const Sent& sent, ValueId x, int over, ValueId out);
-    AddPart tracer(const Sent& sent, ValueId rows);
-    std::vector<ValueId> encoded(const Sent& sent, ValueId x);
-    ValueId decoded(const Sent& sent, const std::vector<ValueId>& codes);
     std::vector<ValueId> moved(const Sent& sent, bool exchanges, const std::vector<ValueId>& codes);
 
-    Program& program_;
-    const Mesh& mesh_;
     std::vector<Sent> sent_;
     std::vector<Left> errors_;
     std::map<ValueId, ValueId> error_of_;  ///< with feedback: from a sum to the state with the errors of its terms

@@ -8,9 +8,12 @@
 #include <optional>
 #include <set>
 
+#include "compile/islands.h"
+#include "compile/passes/code_moves.h"
 #include "compile/passes/code_sums.h"
 #include "ir/build.h"
 #include "ir/codecs.h"
+#include "ir/describe.h"
 #include "ir/op.h"
 #include "orrery/mesh.h"
 #include "orrery/plan.h"
@@ -52,17 +55,30 @@ std::vector<char> find_gradients(const Program& program) {
     return known;
 }
 
+/// Whether the value is a param, maybe in another type.
+bool is_param(const Program& program, ValueId id) {
+    while (program.value(id).op != none && op_def(program.op(program.value(id).op).kind).casts)
+        id = program.op(program.value(id).op).inputs[0];
+    return program.value(id).role == Role::param;
+}
+
 class Encoding {
 public:
-    Encoding(Program& program, const Mesh& mesh)
+    Encoding(Program& program, const Mesh& mesh, const Schedule* schedule)
         : program_(program),
+          mesh_(mesh),
+          schedule_(schedule),
           micro_(mesh.sequential_axis()),
           gradients_(find_gradients(program)),
-          coded_(program, mesh) {}
+          coded_(program, mesh),
+          moves_(program, mesh) {}
 
     void run() {
         find_messages();
-        if (messages_.empty()) return;
+        find_stages();
+        coded_.note_unencoded();
+        moves_.note_unencoded();
+        if (messages_.empty() && narrowed_.empty() && passes_.empty()) return;
         find_readers();
         std::vector<Op> old = std::move(program_.ops);
         program_.ops.clear();
@@ -71,19 +87,27 @@ public:
         for (OpId i = 0; i < std::ssize(old); ++i) {
             if (old[i].phase != phase) coded_.finish_all();
             phase = old[i].phase;
-            for (const ValueId input : old[i].inputs)
+            for (ValueId& input : old[i].inputs) {
                 if (passed_on_.count({i, input}) == 0) bring_back(input);
+                if (const auto copy = copies_.find({input, rank_of(old[i].stage)}); copy != copies_.end())
+                    input = copy->second;
+            }
             const auto message = messages_.find(i);
-            const ValueId sum = old[i].outputs[0];
-            if (message != messages_.end() && !message->second->sums_in) {
+            const auto narrowed = narrowed_.find(i);
+            if (message != messages_.end()) {
                 moved.push_back(program_.ops.size());
-                coded_.send(std::move(old[i]), *message->second);
+                if (sums_over_ranks(old[i]))
+                    coded_.send(std::move(old[i]), *message->second);
+                else
+                    moves_.send(old[i], *message->second);
                 continue;
             }
-            if (message != messages_.end()) narrow(old[i], *message->second->sums_in);
+            const ValueId sum = old[i].outputs[0];
+            if (narrowed != narrowed_.end()) narrow(old[i], narrowed->second);
             moved.push_back(program_.ops.size());
             program_.ops.push_back(std::move(old[i]));
-            if (message != messages_.end() && !delayed(sum)) bring_back(sum);
+            if (narrowed != narrowed_.end() && !delayed(sum)) bring_back(sum);
+            pass_on(Op(program_.ops[moved.back()]));
         }
         coded_.finish_all();
         while (!waiting_.empty()) bring_back(waiting_.begin()->first);
@@ -95,11 +119,101 @@ private:
     void find_messages() {
         for (size_t i = 0; i < program_.ops.size(); ++i) {
             const Op& op = program_.ops[i];
-            if (!sums_over_ranks(op) || gradients_[op.inputs[0]] == 0) continue;
-            const Codec& codec = codec_named(program_, program_.codec(op.attributes.text("axis")), op.origin);
-            const DType own = program_.value(op.inputs[0]).type.dtype;
-            const bool narrows = codec.sums_in && is_float(own) && size_of(own) > size_of(*codec.sums_in);
-            if (narrows || (codec.encode && is_float(own) && coded_.takes(op, codec))) messages_[i] = &codec;
+            refuse_roll(op);
+            const std::string_view option = option_of(op);
+            if (option.empty()) continue;
+            const std::string axis = op.attributes.text("axis");
+            const Codec& codec = codec_named(program_, program_.codec(axis, option), op.origin);
+            if (!codec.encode || !shortens(codec, op.inputs[0])) continue;
+            if (option != "codec" && moves_.is_plain(op, op.inputs[0], axis, codec)) continue;
+            if (sums_over_ranks(op) && codec.sums_in)
+                narrowed_[i] = *codec.sums_in;
+            else if (sums_over_ranks(op) ? coded_.takes(op, codec) : moves_.takes(op, codec))
+                messages_[i] = &codec;
+        }
+    }
+
+    bool shortens(const Codec& codec, ValueId id) const {
+        const DType own = program_.value(id).type.dtype;
+        return is_float(own) && size_of(own) > (codec.sums_in ? size_of(*codec.sums_in) : 1);
+    }
+
+    bool has_islands(std::string_view axis) const { return program_.edge(axis, Phase::update).flag(islands_option); }
+
+    /// Whether the op adds arrays of islands, not counts.
+    bool sums_over_islands(const Op& op) const {
+        return has_islands(op.attributes.text("axis")) && !program_.value(op.inputs[0]).type.shape.empty();
+    }
+
+    /// Throws Error for a value that rolls from member to member of an axis that has a codec for it.
+    void refuse_roll(const Op& op) const {
+        if (op_def(op.kind).moves != Moves::rolls) return;
+        for (const AxisId id : program_.value(op.inputs[0]).layout.splits()[op.attributes.integer("dim")]) {
+            const std::string& axis = mesh_.axis(id).name;
+            const std::string codec = program_.codec(axis, has_islands(axis) ? "codec" : "activation_codec");
+            if (codec == "none") continue;
+            throw Error(op.origin, fmt::format("{} rolls from member to member of {} and cannot be sent as {}: sums, "
+                                               "gathers, exchanges and stages have codecs\n  give {} none",
+                                               describe(program_, op.inputs[0]), axis, codec, axis));
+        }
+    }
+
+    /// The option of the axis that says how the message is encoded; empty: none.
+    std::string_view option_of(const Op& op) const {
+        const auto moved = collective_of(op);
+        if (!moved) return {};
+        const bool gathers = moved == Opcode::all_gather;
+        if (sums_over_ranks(op) && (gradients_[op.inputs[0]] != 0 || sums_over_islands(op))) return "codec";
+        if (gathers && is_param(program_, op.inputs[0])) return "param_codec";
+        if (program_.value(op.inputs[0]).type.shape.empty()) return {};
+        const bool moves = gathers || moved == Opcode::all_to_all || sums_over_ranks(op);
+        if (!moves || op.phase == Phase::update || gradients_[op.inputs[0]] != 0) return {};
+        return "activation_codec";
+    }
+
+    /// Finds values that pass to other stages as codes, and the stages that decode them: one for each rank of the
+    /// pipeline.
+    void find_stages() {
+        const std::string& axis = program_.pipeline().axis;
+        if (!schedule_ || axis.empty()) return;
+        const Codec& codec =
+            codec_named(program_, program_.codec(axis, "activation_codec"), program_.pipeline().origin);
+        if (!codec.encode) return;
+        for (int rank = 0; rank < static_cast<int>(schedule_->ranks.size()); ++rank)
+            for (const int stage : schedule_->stages_of(rank)) ranks_[stage] = rank;
+        std::set<ValueId> left;
+        for (const Op& reader : program_.ops)
+            for (const ValueId id : reader.inputs) {
+                const OpId maker = program_.value(id).op;
+                if (maker == none || program_.op(maker).phase == Phase::update || left.count(id) != 0) continue;
+                const int to = rank_of(reader.stage), from = rank_of(program_.op(maker).stage);
+                const bool complete = program_.value(id).layout.partials().empty();
+                if (to == none || from == none || to == from || !complete || gradients_[id] != 0) continue;
+                if (!shortens(codec, id)) continue;
+                if (passes_.count(id) == 0 && !moves_.takes(program_.op(maker), id, codec, axis))
+                    left.insert(id);
+                else
+                    passes_[id].try_emplace(to, reader.stage);
+            }
+        stages_codec_ = &codec;
+    }
+
+    int rank_of(int stage) const {
+        const auto rank = ranks_.find(stage);
+        return rank == ranks_.end() ? none : rank->second;
+    }
+
+    /// Sends outputs of the op to the stages that read them.
+    void pass_on(const Op& maker) {
+        for (const ValueId id : maker.outputs) {
+            const auto passes = passes_.find(id);
+            if (passes == passes_.end()) continue;
+            std::vector<int> stages;
+            for (const auto& [rank, stage] : passes->second) stages.push_back(stage);
+            const std::vector<ValueId> read =
+                moves_.pass_on(maker, id, *stages_codec_, stages, program_.pipeline().axis);
+            size_t next = 0;
+            for (const auto& [rank, stage] : passes->second) copies_[{id, rank}] = read[next++];
         }
     }
 
@@ -109,10 +223,8 @@ private:
         early_.assign(program_.values.size(), 0);
         for (OpId i = 0; i < std::ssize(program_.ops); ++i)
             for (const ValueId input : program_.ops[i].inputs) {
-                const auto next = messages_.find(i);
-                const auto before = messages_.find(program_.value(input).op);
-                if (next != messages_.end() && before != messages_.end() && next->second == before->second &&
-                    next->second->sums_in) {
+                const auto next = narrowed_.find(i), before = narrowed_.find(program_.value(input).op);
+                if (next != narrowed_.end() && before != narrowed_.end() && next->second == before->second) {
                     passed_on_.insert({i, input});
                     continue;
                 }
@@ -198,24 +310,35 @@ private:
     }
 
     Program& program_;
+    const Mesh& mesh_;
+    const Schedule* schedule_;
     const std::optional<AxisId> micro_;
     const std::vector<char> gradients_;
     CodeSums coded_;
-    std::map<OpId, const Codec*> messages_;
+    CodeMoves moves_;
+    std::map<OpId, const Codec*> messages_;         ///< of codes that are decoded first
+    std::map<OpId, DType> narrowed_;                ///< sums in this type
     std::set<std::pair<OpId, ValueId>> passed_on_;  ///< messages that read the narrow sum of another message
     std::vector<char> read_, early_;                ///< by value: whether it is read in its own type; before the update
     std::map<ValueId, ValueId> narrow_;
-    std::map<ValueId, Op> waiting_;  ///< by sum: its cast back to its own type, not inserted yet
+    std::map<int, int> ranks_;  ///< by stage: place of its rank in the pipeline
+    const Codec* stages_codec_ = nullptr;
+    std::map<ValueId, std::map<int, int>> passes_;       ///< by value: rank that reads it -> stage of its first reader
+    std::map<std::pair<ValueId, int>, ValueId> copies_;  ///< by value and rank: what was decoded there
+    std::map<ValueId, Op> waiting_;                      ///< by sum: its cast back to its own type, not inserted yet
 };
 
 }  // namespace
 
-void encode_edges(Program& program, const Mesh& mesh) {
-    const std::vector<std::string> axes = program.axes_with("codec");
-    const bool wanted = std::any_of(axes.begin(), axes.end(), [&](const auto& axis) {
-        return mesh.size(axis) > 1 && program.codec(axis) != "none";
-    });
-    if (wanted) Encoding(program, mesh).run();
+bool has_codec(const Program& program, const Mesh& mesh) {
+    for (const auto& [option, what] : codec_options)
+        for (const std::string& axis : program.axes_with(option))
+            if (mesh.size(axis) > 1 && program.codec(axis, option) != "none") return true;
+    return false;
+}
+
+void encode_edges(Program& program, const Mesh& mesh, const Schedule* schedule) {
+    Encoding(program, mesh, schedule).run();
 }
 
 }  // namespace orrery

@@ -1,12 +1,13 @@
 #pragma once
 #include "orrery/mesh.h"
 #include "orrery/program.h"
+#include "orrery/schedule.h"
 
 namespace orrery {
 
-/// Sends gradients as the codec of their axis encodes them (Program::codec). Applies to sums over ranks of gradients of
-/// params and of what linear ops computed from them; not to the loss, norms or activations. Codes belong to an array:
-/// later passes join them in messages as they join arrays. Linear.
+/// Sends what messages over an axis carry as the axis' codecs encode it (Program::codec). "codec" applies to sums over
+/// ranks of gradients of params and of what linear ops computed from them; not to the loss or norms. Codes belong to an
+/// array: later passes join them in messages as they join arrays. Linear.
 ///
 /// If ranks can add the codes (bf16, f16), terms are cast before the all_reduce or reduce_scatter, and the sum is cast
 /// back. Contributions of micro-batches are always accumulated in the gradient's own type.
@@ -28,6 +29,17 @@ namespace orrery {
 ///
 /// Sent unencoded, with a note: arrays of one dim, and those of which a part would be shorter than a block. Throws
 /// Error at the op for a sum that is also over another axis of ranks.
-void encode_edges(Program& program, const Mesh& mesh);
+///
+/// What is gathered (Program::codec "param_codec", "activation_codec"), exchanged, or passed to another stage is
+/// encoded by those that have it, in a part for each member that gets one, and decoded by those. `schedule`: tells
+/// which stages share a rank; nullptr without a pipeline.
+///
+///     %8 = reshape %4                   f32[P,1,..] split 0     a member's own part of a gather
+///     %9 = all_gather(encode(%8))       [P,1,..]                sends S (P-1)/P, S being the codes of the whole
+///     %5 = reshape(decode(%9))          f32[..]
+void encode_edges(Program& program, const Mesh& mesh, const Schedule* schedule);
+
+/// Whether a strategy gave an axis of more than one rank a codec.
+bool has_codec(const Program& program, const Mesh& mesh);
 
 }  // namespace orrery

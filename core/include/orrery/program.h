@@ -69,13 +69,14 @@ struct Result {
     ValueId value;
 };
 
-/// A sum over ranks that messages carry as codes. Each member encodes `encoded`: its term `plain` of the sum, cut in
-/// parts, with what feedback adds (compile/passes/encode_edges.h).
-struct CodedSum {
-    ValueId sum = none;
-    ValueId plain = none;
-    ValueId encoded = none;
+/// A value that messages between the members of an axis carry as codes (compile/passes/encode_edges.h).
+struct CodedMessage {
+    ValueId result = none;   ///< the sum over the axis, or what was gathered, exchanged or passed to another stage
+    ValueId plain = none;    ///< what the result is without a codec; of a sum, its terms
+    ValueId encoded = none;  ///< what each member encodes: `plain` cut in parts, with what feedback adds
     std::string codec;
+    std::string axis;
+    int64_t times = 1;  ///< 2: the result is encoded, too
 };
 
 /// A traced program: ops in execution order over values. The passes differentiate, annotate and propagate extend it.
@@ -86,7 +87,7 @@ public:
     std::vector<Op> ops;
     std::vector<Update> updates;
     std::vector<Result> results;
-    std::vector<CodedSum> coded;
+    std::vector<CodedMessage> coded;
     std::vector<std::shared_ptr<const Codec>> codecs;  ///< those that the script defines
 
     const Value& value(ValueId id) const { return values.at(static_cast<size_t>(id)); }
@@ -147,8 +148,9 @@ public:
     std::vector<std::string> axes_with(std::string_view option) const;
     /// Max bytes of a message; 0: messages are not joined. For a joined axis ("rep+dp"), the min of its axes.
     int64_t bucket_bytes(std::string_view axis, Phase phase = Phase::backward) const;
-    /// The codec of gradients over the axis; "none" by default.
-    std::string codec(std::string_view axis) const;
+    /// The codec of what the option names: "codec" of gradients, "param_codec" of gathered params, "activation_codec"
+    /// of activations and their gradients; "none" by default.
+    std::string codec(std::string_view axis, std::string_view option = "codec") const;
     /// Layers of prefetch over the axis; nullopt: lowering uses 1 layer when the transport is `queued`, else 0.
     std::optional<PrefetchDepth> prefetch_depth(std::string_view axis) const;
     const std::vector<std::pair<ValueId, ValueId>>& grads() const { return grads_; }  ///< pairs (param, its gradient)

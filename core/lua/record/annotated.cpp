@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ir/codecs.h"
 #include "ir/op.h"
 #include "lua/fields.h"
 #include "lua/record/marks.h"
@@ -229,12 +230,21 @@ int reduce(lua_State* L) {
     return 0;
 }
 
-/// program:codec(axis, name, feedback): sends gradients over the axis as the codec encodes them.
+/// program:codec(axis, name, { of = "gradients", feedback = false }): sends them over the axis as the codec encodes
+/// them.
 int codec(lua_State* L) {
     Tape& tape = annotated(L, "codec");
-    const std::string axis = check_text(L, 2);
-    tape.program->edge(axis, std::nullopt, "codec", check_text(L, 3), mark_origin(tape));
-    if (lua_toboolean(L, 4) != 0) tape.program->edge(axis, std::nullopt, "feedback", true, mark_origin(tape));
+    const std::string axis = check_text(L, 2), name = check_text(L, 3);
+    Fields fields(L, 4, "program:codec");
+    const std::string of = fields.text("of").value_or("gradients");
+    const bool feedback = fields.flag("feedback").value_or(false);
+    fields.finish();
+    const auto* const option = std::ranges::find(codec_options, of, &CodecOption::what);
+    if (option == std::end(codec_options)) fields.wrong("of", "\"gradients\", \"params\" or \"activations\"");
+    if (feedback && of != "gradients")
+        fields.wrong("feedback", "none: only gradients are sums whose rest is carried on");
+    tape.program->edge(axis, std::nullopt, option->option, name, mark_origin(tape));
+    if (feedback) tape.program->edge(axis, std::nullopt, "feedback", true, mark_origin(tape));
     return 0;
 }
 

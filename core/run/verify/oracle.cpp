@@ -4,7 +4,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 
+#include "ir/codecs.h"
 #include "ir/describe.h"
 #include "ir/op.h"
 #include "run/verify/float_distance.h"
@@ -100,10 +102,12 @@ void Oracle::find_regrouped() {
 void Oracle::find_narrowed() {
     const ValueId known = annotated_.values.size();
     narrowed_.assign(propagated_.values.size(), 0);
-    if (propagated_.axes_with("codec").empty()) return;
+    const auto asked = [&](const CodecOption& codec) { return !propagated_.axes_with(codec.option).empty(); };
+    if (std::none_of(std::begin(codec_options), std::end(codec_options), asked)) return;
     for (const Op& op : propagated_.ops) {
         const OpDef& def = op_def(op.kind);
         if (op.outputs[0] < known) continue;
+        if (op.attributes.has("codec") && coded_message(propagated_, op.outputs[0])) continue;  // the plain value
         const bool narrow =
             std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) { return narrowed_[id] != 0; });
         if (def.casts || (narrow && (def.collective || def.moves != Moves::no))) narrowed_[op.outputs[0]] = 1;
@@ -159,18 +163,21 @@ void Oracle::collect() {
     if (scratch > 0) scratch_ = device_.allocate(scratch, MemoryKind::device);
 }
 
-/// Adds works for ops that passes added. Between the terms of a sum and the sum there are none: it is the plain one.
+/// Adds works for ops that passes added. Between what is encoded and what is decoded there are none: that is the plain
+/// value, of a sum its terms.
 void Oracle::add_works_of_passes() {
     const ValueId known = annotated_.values.size();
     const auto anew = [&](ValueId id) { return id >= known || slot_[id] != static_cast<size_t>(id); };
     hidden_.assign(propagated_.values.size(), 0);
+    std::set<ValueId> encoded;
+    for (const CodedMessage& coded : propagated_.coded) encoded.insert(coded.encoded);
     for (const Op& op : propagated_.ops) {
         if (!std::all_of(op.outputs.begin(), op.outputs.end(), anew)) continue;
         const bool terms = op_def(op.kind).alias && op_def(op.kind).collective;
-        const bool codes =
-            std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId input) { return hidden_[input] != 0; });
-        if (const CodedSum* coded = codes ? coded_sum(propagated_, op.outputs[0]) : nullptr) {
-            slot_[coded->sum] = slot_[coded->plain];
+        const bool codes = std::any_of(op.inputs.begin(), op.inputs.end(),
+                                       [&](ValueId input) { return hidden_[input] != 0 || encoded.count(input) != 0; });
+        if (const CodedMessage* coded = codes ? coded_message(propagated_, op.outputs[0]) : nullptr) {
+            slot_[coded->result] = slot_[coded->plain];
         } else if (terms || codes) {
             for (const ValueId output : op.outputs) hidden_[output] = 1;
         } else {

@@ -103,7 +103,7 @@ ValueId before_messages(const Program& program, ValueId value, const std::functi
     int64_t start = 0;  // first row of this param within joined rows
     for (OpId maker; !found(value) && (maker = program.value(value).op) != none;) {
         const Op& op = program.op(maker);
-        if (const CodedSum* coded = op.attributes.has("codec") ? coded_sum(program, value) : nullptr) {
+        if (const CodedMessage* coded = op.attributes.has("codec") ? coded_message(program, value) : nullptr) {
             value = coded->plain;
             continue;
         }

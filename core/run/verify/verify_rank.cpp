@@ -40,11 +40,12 @@ void EncodedNorms::set(ValueId encoded, int64_t rank, int64_t micro, double norm
     norms_[{encoded, rank}][micro] = norm;
 }
 
-double EncodedNorms::total(ValueId encoded, const std::vector<int64_t>& ranks) {
+double EncodedNorms::total(ValueId encoded, const std::vector<int64_t>& ranks, std::optional<int64_t> only) {
     const std::lock_guard lock(mutex_);
     double all = 0;
     for (const int64_t rank : ranks)
-        for (const auto& [micro, norm] : norms_[{encoded, rank}]) all += norm;
+        for (const auto& [micro, norm] : norms_[{encoded, rank}])
+            if (!only || micro == *only) all += norm;
     return all;
 }
 
@@ -70,8 +71,8 @@ void TwinRank::find_coded() {
     const Program& program = s_.plan.program;
     coded_.assign(program.values.size(), none);
     encoded_.assign(program.values.size(), 0);
-    for (const CodedSum& coded : program.coded) {
-        coded_[coded.sum] = static_cast<int>(&coded - program.coded.data());
+    for (const CodedMessage& coded : program.coded) {
+        coded_[coded.result] = static_cast<int>(&coded - program.coded.data());
         encoded_[coded.encoded] = 1;
         if (const ValueId error = error_in(coded); error != none) encoded_[error] = 1;
     }
@@ -80,22 +81,25 @@ void TwinRank::find_coded() {
 }
 
 /// What feedback adds to the terms of a coded sum: the second input of the op that makes what is encoded; or none.
-ValueId TwinRank::error_in(const CodedSum& coded) const {
+ValueId TwinRank::error_in(const CodedMessage& coded) const {
     const OpId maker = value(coded.encoded).op;
     const bool added = maker != none && is_sum(op_def(s_.plan.program.op(maker).kind));
     return added ? s_.plan.program.op(maker).inputs[1] : none;
 }
 
-/// How far encoding may take a sum from the plain one: c of each member's term, and c again of the sum of what these
-/// have become; with feedback also the errors that terms contain. 0: the value is not such a sum.
-double TwinRank::coded_bound(ValueId id) const {
+/// How far encoding may take what a message carries from the plain value: c of what each member encodes, and c again of
+/// the sum of what these have become; with feedback also the errors that terms contain. 0: the value is no such result.
+double TwinRank::coded_bound(ValueId id, int64_t micro) const {
     if (coded_[id] == none) return 0;
-    const CodedSum& coded = s_.plan.program.coded[coded_[id]];
+    const CodedMessage& coded = s_.plan.program.coded[coded_[id]];
     const double c = codec_named(s_.plan.program, coded.codec, {}).bound;
-    const AxisId axis = value(coded.encoded).layout.splits()[0].at(0);
-    const std::vector<int64_t> members = s_.plan.mesh.group(s_.rank, axis);
-    const ValueId error = error_in(coded);
-    return c * (2 + c) * s_.norms.total(coded.encoded, members) + (error == none ? 0 : s_.norms.total(error, members));
+    const std::vector<int64_t> members = s_.plan.mesh.group(s_.rank, *s_.plan.mesh.find(coded.axis));
+    const bool in_pieces =
+        micro_axis_ != none && value(coded.result).layout.at(micro_axis_).kind == Placement::Kind::split;
+    const auto norms = [&](ValueId of) {
+        return of == none ? 0 : s_.norms.total(of, members, in_pieces ? std::optional(micro) : std::nullopt);
+    };
+    return (coded.times == 2 ? c * (2 + c) : c) * norms(coded.encoded) + norms(error_in(coded));
 }
 
 void TwinRank::feed(const Value& source, const Operand& place, const std::vector<std::byte>& whole) {
@@ -302,7 +306,7 @@ void TwinRank::settle(int index, size_t which) {
     if (note.pending == none || operand.value == none || !unpacked(operand)) return;
     const Tensor& twin = s_.twin.operand(index, which);
     if (!cut(operand.value, at(index).fragment.micro, twin)) return;
-    const double bound = coded_bound(operand.value) / margin;
+    const double bound = coded_bound(operand.value, at(index).fragment.micro) / margin;
     const Judged replay = judge(operand.value, twin, want_.data(), true, bound);
     std::memcpy(twin.data, want_.data(), want_.size());
     const Tensor& have = s_.actual.operand(index, which);
@@ -462,7 +466,7 @@ void TwinRank::look(int index, size_t which) {
     const Tensor& twin = s_.twin.operand(index, which);
     const bool joined = i.opcode == Opcode::all_reduce && i.operands.size() > 2;
     const bool complete = (joined || completes(i, operand)) && cut(operand.value, i.fragment.micro, twin);
-    const double bound = complete ? coded_bound(operand.value) / margin : 0;
+    const double bound = complete ? coded_bound(operand.value, i.fragment.micro) / margin : 0;
     Judged replay;
     if (complete) {
         replay = judge(operand.value, twin, want_.data(), true, rounded_[which] + bound);

@@ -32,13 +32,13 @@ struct RankReport {
     std::map<ValueId, double> gradient;
 };
 
-/// Norms of what each rank has encoded in a step, by CodedSum::encoded. Members of a sum set theirs before any decodes
+/// Norms of what each rank has encoded in a step, by CodedMessage::encoded. Members of a sum set theirs before any decodes
 /// it.
 class EncodedNorms {
 public:
     void set(ValueId encoded, int64_t rank, int64_t micro, double norm);
-    /// The sum over ranks and micro-batches.
-    double total(ValueId encoded, const std::vector<int64_t>& ranks);
+    /// The sum over ranks and micro-batches; or of one micro-batch.
+    double total(ValueId encoded, const std::vector<int64_t>& ranks, std::optional<int64_t> only);
     void clear() { norms_.clear(); }
 
 private:
@@ -117,9 +117,9 @@ private:
     bool cut(ValueId id, int64_t micro, const Tensor& local);
     Judged judge(ValueId id, const Tensor& have, const void* want, bool complete, double rounded = 0) const;
     void weigh_terms(int index);
-    double coded_bound(ValueId id) const;
+    double coded_bound(ValueId id, int64_t micro) const;
     void find_coded();
-    ValueId error_in(const CodedSum& coded) const;
+    ValueId error_in(const CodedMessage& coded) const;
     bool repeat(int index, size_t which);
     void follow(int index);
     void settle(int index, size_t which);

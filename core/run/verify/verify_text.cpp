@@ -127,13 +127,15 @@ std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) c
         text += fmt::format("  ||g - ref|| <= 1e-5 ||ref|| + 1e-6 ||all gradients||: worst {:.2g} of this bound{}{}\n",
                             gradients, gradients > 0 ? ", " + title(program, worst_gradient) : "",
                             judges_gradients ? "" : " (not judged: 16-bit values)");
-    for (const std::string& axis : program.axes_with("codec")) {
-        const Codec& codec = codec_named(program, program.codec(axis), {});
-        if (plan.mesh.size(axis) == 1 || codec.name == "none") continue;
-        text += fmt::format("  gradients are sent as {} over {}: {}\n", codec.name, axis,
-                            codec.sums_in ? "the tolerance includes the rounding of their terms"
-                                          : "sums are within the codec's bound of plain ones, which the update reads");
-    }
+    for (const auto& [option, what] : codec_options)
+        for (const std::string& axis : program.axes_with(option)) {
+            const Codec& codec = codec_named(program, program.codec(axis, option), {});
+            if (plan.mesh.size(axis) == 1 || codec.name == "none") continue;
+            text += fmt::format("  {} are sent as {} over {}: {}\n", what, codec.name, axis,
+                                codec.sums_in && option != "param_codec"
+                                    ? "the tolerance includes the rounding of terms of sums"
+                                    : "they are within the codec's bound of plain ones, which ops go on with");
+        }
     const int64_t left_out = compared[3].left_out;
     if (left_out > 0)
         text += fmt::format("  {} elements of the update not compared: their gradients are below rounding noise\n",

@@ -11,16 +11,18 @@ namespace {
 
 class IslandsStrategy : public Strategy {
 public:
-    IslandsStrategy(Config& options, Origin origin) : axis_(options.text("axis", "site")), origin_(std::move(origin)) {
+    IslandsStrategy(Config& options, Origin origin)
+        : axis_(options.text("axis", "site")), codec_(options.text("codec", "none")), origin_(std::move(origin)) {
         if (origin_.who.empty()) origin_.who = "islands";
     }
 
     void annotate(Program& program, const Mesh&) override {
         program.edge(axis_, std::nullopt, "islands", true, origin_);
+        if (codec_ != "none") program.edge(axis_, std::nullopt, "codec", codec_, origin_);
     }
 
 private:
-    std::string axis_;
+    std::string axis_, codec_;
     Origin origin_;
 };
 

@@ -9,7 +9,7 @@ function(program, mesh, options)
     if mesh:size(axis) > 1 then
       strategy.split_batch(program, axis)
       program:bucket(axis, options.bucket_mib)
-      if options.codec ~= "none" then program:codec(axis, options.codec, options.feedback) end
+      if options.codec ~= "none" then program:codec(axis, options.codec, { feedback = options.feedback }) end
       if options.reduce ~= "f32" then program:reduce(axis, options.reduce) end
     end
   end

@@ -1,0 +1,147 @@
+#include "compile/passes/code_ops.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+#include "ir/describe.h"
+#include "ir/op.h"
+
+namespace orrery {
+
+std::vector<int64_t> inverse(const std::vector<int64_t>& perm) {
+    std::vector<int64_t> out(perm.size());
+    for (size_t i = 0; i < perm.size(); ++i) out[perm[i]] = i;
+    return out;
+}
+
+Shape in_order(const Shape& shape, const std::vector<int64_t>& perm) {
+    Shape out;
+    for (const int64_t dim : perm) out.push_back(shape[dim]);
+    return out;
+}
+
+bool CodeOps::unencoded(const Op& message, ValueId x, const std::string& axis, const Codec& codec,
+                        const std::string& why) {
+    Unencoded& like = unencoded_[fmt::format("over {}, not as {}: {}", axis, codec.name, why)];
+    if (like.arrays++ == 0) like.origin = message.origin;
+    like.bytes += program_.value(x).type.bytes();
+    return false;
+}
+
+bool CodeOps::is_plain(const Op& message, ValueId x, const std::string& axis, const Codec& codec) {
+    const Value& value = program_.value(x);
+    const bool vector = value.type.shape.size() < 2;
+    if (!vector && value.dims.back() != "batch" && value.dims.back() != "seq") return false;
+    unencoded(message, x, axis, codec, vector ? "vectors" : "one number a token");
+    return true;
+}
+
+bool CodeOps::is_short(const Op& message, ValueId x, const std::string& axis, const Codec& codec) {
+    return unencoded(message, x, axis, codec, fmt::format("parts shorter than a block of {}", codec.block));
+}
+
+void CodeOps::note_unencoded() {
+    for (const auto& [where, like] : unencoded_)
+        program_.note(
+            none,
+            fmt::format("{} of {} sent unencoded {}", plural(like.arrays, "array"), bytes_text(like.bytes), where),
+            like.origin);
+}
+
+Attributes CodeOps::coded_attributes(const Op& message, const Codec& codec) {
+    Attributes attributes{{"axis", message.attributes.text("axis")}, {"codec", codec.name}};
+    if (const std::string cause = message.attributes.text("cause"); !cause.empty())
+        attributes.set("cause", fmt::format("as {}, {}", codec.name, cause));
+    return attributes;
+}
+
+ValueId CodeOps::add(std::string kind, const Op& sum, std::vector<ValueId> inputs, Attributes attributes, Layout layout,
+                     ValueId out) {
+    Op op;
+    op.kind = std::move(kind);
+    op.inputs = std::move(inputs);
+    op.attributes = std::move(attributes);
+    std::vector<Typed> made = infer(op_def(op.kind), program_, op.inputs, op.attributes, sum.origin);
+    op.phase = sum.phase;
+    op.scope = sum.scope;
+    op.stage = sum.stage;
+    op.origin = sum.origin;
+    for (size_t i = 0; i < made.size(); ++i) {
+        if (out == none || i > 0) {
+            Value value;
+            value.type = made[i].type;
+            value.dims.resize(value.type.shape.size());
+            value.layout = layout;
+            value.causes = program_.value(sum.outputs[0]).causes;
+            value.origin = sum.origin;
+            out = static_cast<ValueId>(program_.values.size());
+            program_.values.push_back(std::move(value));
+        }
+        program_.value(out).op = static_cast<OpId>(program_.ops.size());
+        program_.value(out).output = static_cast<int>(i);
+        op.outputs.push_back(out);
+    }
+    program_.ops.push_back(std::move(op));
+    return program_.ops.back().outputs[0];
+}
+
+ValueId CodeOps::reshaped(const Op& sum, ValueId x, Shape shape, Layout layout) {
+    if (program_.value(x).type.shape == shape) return x;
+    return add("reshape", sum, {x}, {{"shape", std::move(shape)}}, std::move(layout));
+}
+
+/// Permutes the dims of x.
+ValueId CodeOps::permuted(const Op& sum, ValueId x, const std::vector<int64_t>& perm) {
+    if (std::is_sorted(perm.begin(), perm.end())) return x;
+    const Layout& from = program_.value(x).layout;
+    Layout layout(perm.size());
+    for (const auto& partial : from.partials()) layout.set(partial.axis, Placement::partial(partial.op));
+    for (size_t i = 0; i < perm.size(); ++i)
+        for (const AxisId split : from.splits()[perm[i]]) layout.set(split, Placement::split(static_cast<int>(i)));
+    return add("transpose", sum, {x}, {{"perm", perm}}, std::move(layout));
+}
+
+/// Traces ops of a codec on rows: all dims but the last stay as they are, and so do their layouts.
+AddPart CodeOps::tracer(const Op& like, const Codec& codec, ValueId rows) {
+    return [this, &like, &codec, shape = program_.value(rows).type.shape, laid = program_.value(rows).layout](
+               std::string_view kind, std::vector<ValueId> inputs, Attributes attributes, const std::vector<ValueId>&) {
+        add(std::string(kind), like, std::move(inputs), std::move(attributes), laid);
+        const std::vector<ValueId> outputs = program_.ops.back().outputs;
+        for (const ValueId out : outputs) {
+            const Shape& made = program_.value(out).type.shape;
+            if (made.size() + 1 < shape.size() || !std::equal(shape.begin(), shape.end() - 1, made.begin()))
+                throw Error(
+                    like.origin,
+                    fmt::format("codec {}: {} makes {}, but encode and decode may change the last dim of {} "
+                                "alone",
+                                codec.name, kind, describe(program_, out), TensorType{DType::f32, shape}.text()));
+            Layout layout(made.size());
+            for (const auto& partial : laid.partials()) layout.set(partial.axis, Placement::partial(partial.op));
+            for (size_t dim = 0; dim + 1 < shape.size(); ++dim)
+                for (const AxisId split : laid.splits()[dim])
+                    layout.set(split, Placement::split(static_cast<int>(dim)));
+            program_.value(out).layout = std::move(layout);
+        }
+        return outputs;
+    };
+}
+
+std::vector<ValueId> CodeOps::encoded(const Op& like, const Codec& codec, ValueId x) {
+    return codec.encode(tracer(like, codec, x), x);
+}
+
+ValueId CodeOps::decoded(const Op& like, const Codec& codec, const std::vector<ValueId>& codes, int64_t size) {
+    const ValueId x = codec.decode(tracer(like, codec, codes[0]), codes, size);
+    Shape rows = program_.value(codes[0]).type.shape;
+    rows.back() = size;
+    const TensorType expected{DType::f32, rows};
+    if (program_.value(x).type != expected)
+        throw Error(like.origin, fmt::format("codec {}: decode makes {}, expected {}", codec.name,
+                                             describe(program_, x), expected.text()));
+    return x;
+}
+
+}  // namespace orrery

@@ -1,0 +1,56 @@
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ir/codecs.h"
+#include "orrery/mesh.h"
+#include "orrery/program.h"
+
+namespace orrery {
+
+/// The permutation that undoes one.
+std::vector<int64_t> inverse(const std::vector<int64_t>& perm);
+Shape in_order(const Shape& shape, const std::vector<int64_t>& perm);
+
+/// Appends ops in place of a collective, with its phase, stage, scope and origin (`like`).
+class CodeOps {
+public:
+    CodeOps(Program& program, const Mesh& mesh) : program_(program), mesh_(mesh) {}
+
+    /// Whether the array is too small or too sensitive to encode: a vector, or one number a token, as the statistics of
+    /// a loss. Counts it.
+    bool is_plain(const Op& message, ValueId x, const std::string& axis, const Codec& codec);
+    /// Notes how many arrays are not sent as codes, and why.
+    void note_unencoded();
+
+protected:
+    /// Counts an array that is not sent as codes; false.
+    bool unencoded(const Op& message, ValueId x, const std::string& axis, const Codec& codec, const std::string& why);
+    bool is_short(const Op& message, ValueId x, const std::string& axis, const Codec& codec);
+    /// Attributes of a message of codes in place of `message`.
+    static Attributes coded_attributes(const Op& message, const Codec& codec);
+    /// Adds an op whose outputs have the layout. `out`: the value of its first output; none: a new one.
+    ValueId add(std::string kind, const Op& like, std::vector<ValueId> inputs, Attributes attributes, Layout layout,
+                ValueId out = none);
+    ValueId reshaped(const Op& like, ValueId x, Shape shape, Layout layout);
+    ValueId permuted(const Op& like, ValueId x, const std::vector<int64_t>& perm);
+    /// x [.., n] -> codes. All dims but the last stay as they are.
+    std::vector<ValueId> encoded(const Op& like, const Codec& codec, ValueId x);
+    /// Codes of n elements a row -> f32[.., n].
+    ValueId decoded(const Op& like, const Codec& codec, const std::vector<ValueId>& codes, int64_t n);
+
+    Program& program_;
+    const Mesh& mesh_;
+
+private:
+    struct Unencoded {
+        int64_t arrays = 0, bytes = 0;
+        Origin origin;
+    };
+    std::map<std::string, Unencoded> unencoded_;  ///< by where and why
+
+    AddPart tracer(const Op& like, const Codec& codec, ValueId rows);
+};
+
+}  // namespace orrery

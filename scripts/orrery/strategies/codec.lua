@@ -1,0 +1,14 @@
+--- Codecs of what other strategies send over an axis, or a list of axes: `params` that ZeRO-3 gathers, `activations` and
+-- their gradients that tensor, expert and pipeline move. Their gradients have `codec` of the strategies data and zero.
+local strategy = require "orrery.strategy"
+
+return strategy.define("codec", { axis = "tp", params = "none", activations = "none" },
+function(program, mesh, options)
+  for _, axis in ipairs(strategy.axes("codec", options.axis)) do
+    if mesh:size(axis) > 1 then
+      for _, of in ipairs { "params", "activations" } do
+        if options[of] ~= "none" then program:codec(axis, options[of], { of = of }) end
+      end
+    end
+  end
+end)

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Gradients sent as codes with feedback: fewer bytes, verified; a run goes on bit for bit, also the errors, and on another
+# number of ranks without a jump.
+source "$(dirname "$0")/lib.sh"
+codes=(--set script.codec=int4 --set script.feedback=true --set script.floor=1 --set run.threads_per_rank=1)
+
+sizes=(--set mesh.dp=2 --set data.path=text.txt --set data.tokens_per_sequence=32
+    --set train.sequences_per_step=4 --set train.steps=4
+    --set script.layers=2 --set script.embed=48 --set script.heads=3)
+for zero in 0 3; do
+    $orrery verify "$source_root/scripts/gpt.lua" "${sizes[@]}" "${codes[@]}" --set script.zero=$zero > verified.log 2>&1 ||
+        { cat verified.log; fail "a right job with zero=$zero does not pass"; }
+    grep -q "gradients are sent as int4 over dp: they are within the codec's bound" verified.log ||
+        { cat verified.log; fail "verify does not say what it judges by"; }
+done
+$orrery check "$source_root/scripts/gpt.lua" "${sizes[@]}" "${codes[@]}" > check.log 2>&1 ||
+    { cat check.log; fail "check"; }
+grep -q "feedback of int4 over dp: .* arrays: .* of errors, .* a rank" check.log ||
+    { cat check.log; fail "check does not list the bytes of errors"; }
+
+run_tiny whole 20 "${codes[@]}" > whole.log 2>&1 || { cat whole.log; fail "the uninterrupted run"; }
+run_tiny parts 10 "${codes[@]}" > first.log 2>&1 || { cat first.log; fail "the first part"; }
+cp -r parts three && cp -r parts none
+run_tiny parts 20 "${codes[@]}" > second.log 2>&1 || { cat second.log; fail "the second part"; }
+losses whole > whole.txt
+losses parts > parts.txt
+cmp whole.txt parts.txt || fail "another trajectory after resuming"
+
+# On three ranks every sum is another one, but nothing jumps: within the range of the ten steps before, by half of it more.
+run_tiny three 20 "${codes[@]}" --set mesh.dp=3 --set train.sequences_per_step=6 > three.log 2>&1 ||
+    { cat three.log; fail "resumed on three ranks"; }
+grep -q "resumed from step 10" three.log || { cat three.log; fail "three ranks did not resume"; }
+losses three | awk '$1 <= 10 { if (!n++ || $2 < low) low = $2; if (n == 1 || $2 > high) high = $2 }
+    $1 > 10 && ($2 > high + (high - low) / 2) { print "step " $1 ": " $2 ", before " low " to " high; bad = 1 }
+    END { exit bad }' || fail "the loss jumps on three ranks"
+run_tiny none 20 --set script.floor=1 > none.log 2>&1 || { cat none.log; fail "resumed without a codec"; }
+grep -q "resumed from step 10" none.log || { cat none.log; fail "the run without a codec did not resume"; }
+echo "1 passed, 0 failed"
