@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <map>
+#include <mutex>
 
 #include "base/suggest.h"
 #include "base/text.h"
@@ -23,7 +26,7 @@ Codec cast_to(DType type) {
             .bound = type == DType::bf16 ? 0x1p-8 : 0x1p-11,
             .encode = [cast, type](const AddPart& add, ValueId x) { return cast(add, x, type); },
             .decode = [cast](const AddPart& add, const std::vector<ValueId>& codes,
-                             int64_t) { return cast(add, codes[0], DType::f32)[0]; }};
+                             const Shape&) { return cast(add, codes[0], DType::f32)[0]; }};
 }
 
 /// Codes with a scale for each block. Fewer than 8 bits are packed.
@@ -37,12 +40,49 @@ Codec quantized(std::string name, DType type, int64_t bits, int64_t block, doubl
         if (bits < 8) codes[0] = add("pack", {codes[0]}, {{"bits", bits}}, {})[0];
         return codes;
     };
-    const auto decode = [how, bits](const AddPart& add, const std::vector<ValueId>& codes, int64_t n) {
+    const auto decode = [how, bits](const AddPart& add, const std::vector<ValueId>& codes, const Shape& shape) {
         ValueId q = codes[0];
-        if (bits < 8) q = add("unpack", {q}, {{"bits", bits}, {"size", n}}, {})[0];
+        if (bits < 8) q = add("unpack", {q}, {{"bits", bits}, {"size", shape.back()}}, {})[0];
         return add("dequantize", {q, codes[1]}, how, {})[0];
     };
     return {.name = std::move(name), .block = block, .near = near, .bound = bound, .encode = encode, .decode = decode};
+}
+
+constexpr int64_t top_block = 4096;
+
+/// The k of each block that are largest in magnitude, f32, with their places in it, i32.
+Codec largest(std::string name, int64_t k) {
+    const auto encode = [k](const AddPart& add, ValueId x) {
+        return add("block_top_k", {x}, {{"k", k}, {"block", top_block}}, {});
+    };
+    const auto decode = [](const AddPart& add, const std::vector<ValueId>& codes, const Shape& shape) {
+        const int64_t n = shape.back(), blocks = (n + top_block - 1) / top_block, last = std::ssize(shape) - 1;
+        const ValueId wide = add("scatter_add", codes, {{"dim", last + 1}, {"size", top_block}}, {})[0];
+        Shape rows = shape;
+        rows.back() = blocks * top_block;
+        const ValueId padded = add("reshape", {wide}, {{"shape", rows}}, {})[0];
+        if (rows == shape) return padded;
+        return add("slice", {padded}, {{"dim", last}, {"start", int64_t{0}}, {"size", n}}, {})[0];
+    };
+    return {.name = std::move(name), .block = top_block, .bound = 1, .encode = encode, .decode = decode};
+}
+
+constexpr std::string_view largest_of = "top_k/";
+
+/// The codec "top_k/100", made when it is first named.
+const Codec& largest_named(std::string_view name, const Origin& asked) {
+    int64_t of = 0;
+    const char* const end = name.data() + name.size();
+    const auto read = std::from_chars(name.data() + largest_of.size(), end, of);
+    if (read.ptr != end || of < 2 || of > top_block)
+        throw Error(asked, fmt::format("the codec {} keeps one element of how many? Give 2 to 4096, as in top_k/100",
+                                       quote(name)));
+    static std::mutex mutex;
+    static std::map<int64_t, Codec> made;
+    const std::lock_guard lock(mutex);
+    const auto known = made.find(of);
+    return known != made.end() ? known->second
+                               : made.emplace(of, largest(std::string(name), (top_block + of - 1) / of)).first->second;
 }
 
 }  // namespace
@@ -74,6 +114,8 @@ const Codec& codec_named(const Program& program, std::string_view name, const Or
         if (codec.name == name) return codec;
         names.push_back(codec.name);
     }
+    if (name.starts_with(largest_of)) return largest_named(name, asked);
+    names.emplace_back("top_k/10");
     throw Error(asked, fmt::format("there is no codec {}{}", quote(name), choices("known", std::string(name), names)));
 }
 

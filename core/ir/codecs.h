@@ -19,8 +19,8 @@ struct Codec {
     double bound = 1;   ///< ||x - decode(encode(x))|| <= bound ||x||, and 2^-126 more for each element
     /// x [.., n] -> codes [.., k], of the same leading dims.
     std::function<std::vector<ValueId>(const AddPart& add, ValueId x)> encode = {};
-    /// codes -> what they stand for, f32[.., n].
-    std::function<ValueId(const AddPart& add, const std::vector<ValueId>& codes, int64_t n)> decode = {};
+    /// codes -> what they stand for, f32 of the shape [.., n].
+    std::function<ValueId(const AddPart& add, const std::vector<ValueId>& codes, const Shape& shape)> decode = {};
 };
 
 /// An option of an axis that names a codec, and what is encoded.
@@ -33,7 +33,8 @@ inline constexpr CodecOption codec_options[] = {
 
 /// The codecs of the library, in the order of the table in core/compile/passes/README.md.
 const std::vector<Codec>& codecs();
-/// The codec of a name: one of the program's own, or of the library. Throws Error at `asked` with the known names.
+/// The codec of a name: one of the program's own, or of the library, as "int8", or "top_k/100" for one of 100 elements.
+/// Throws Error at `asked` with the known names.
 const Codec& codec_named(const Program& program, std::string_view name, const Origin& asked);
 
 }  // namespace orrery

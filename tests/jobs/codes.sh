@@ -13,26 +13,35 @@ for zero in 0 3; do
     grep -q "gradients are sent as int4 over dp: they are within the codec's bound" verified.log ||
         { cat verified.log; fail "verify does not say what it judges by"; }
 done
+$orrery verify "$source_root/scripts/gpt.lua" "${sizes[@]}" --set script.zero=3 --set script.param_codec=int8 \
+    > verified.log 2>&1 || { cat verified.log; fail "params as codes do not pass"; }
+$orrery verify "$source_root/scripts/gpt.lua" "${sizes[@]}" --set mesh.pp=2 --set mesh.tp=2 --set mesh.dp=1 \
+    --set train.microbatches=2 --set script.heads=4 --set script.activation_codec=int8 > verified.log 2>&1 ||
+    { cat verified.log; fail "activations as codes do not pass"; }
 $orrery check "$source_root/scripts/gpt.lua" "${sizes[@]}" "${codes[@]}" > check.log 2>&1 ||
     { cat check.log; fail "check"; }
-grep -q "feedback of int4 over dp: .* arrays: .* of errors, .* a rank" check.log ||
+grep -q "feedback of int4 over dp: .* arrays of errors, .* a rank" check.log ||
     { cat check.log; fail "check does not list the bytes of errors"; }
 
 run_tiny whole 20 "${codes[@]}" > whole.log 2>&1 || { cat whole.log; fail "the uninterrupted run"; }
 run_tiny parts 10 "${codes[@]}" > first.log 2>&1 || { cat first.log; fail "the first part"; }
-cp -r parts three && cp -r parts none
+cp -r parts four && cp -r parts other && cp -r parts lost
 run_tiny parts 20 "${codes[@]}" > second.log 2>&1 || { cat second.log; fail "the second part"; }
 losses whole > whole.txt
 losses parts > parts.txt
 cmp whole.txt parts.txt || fail "another trajectory after resuming"
 
-# On three ranks every sum is another one, but nothing jumps: within the range of the ten steps before, by half of it more.
-run_tiny three 20 "${codes[@]}" --set mesh.dp=3 --set train.sequences_per_step=6 > three.log 2>&1 ||
-    { cat three.log; fail "resumed on three ranks"; }
-grep -q "resumed from step 10" three.log || { cat three.log; fail "three ranks did not resume"; }
-losses three | awk '$1 <= 10 { if (!n++ || $2 < low) low = $2; if (n == 1 || $2 > high) high = $2 }
+# On four ranks every sum is another one, but nothing jumps: within the range of the ten steps before, by half of it more.
+run_tiny four 20 "${codes[@]}" --set mesh.dp=4 > four.log 2>&1 ||
+    { cat four.log; fail "resumed on four ranks"; }
+grep -q "resumed from step 10" four.log || { cat four.log; fail "four ranks did not resume"; }
+losses four | awk '$1 <= 10 { if (!n++ || $2 < low) low = $2; if (n == 1 || $2 > high) high = $2 }
     $1 > 10 && ($2 > high + (high - low) / 2) { print "step " $1 ": " $2 ", before " low " to " high; bad = 1 }
-    END { exit bad }' || fail "the loss jumps on three ranks"
-run_tiny none 20 --set script.floor=1 > none.log 2>&1 || { cat none.log; fail "resumed without a codec"; }
-grep -q "resumed from step 10" none.log || { cat none.log; fail "the run without a codec did not resume"; }
+    END { exit bad }' || fail "the loss jumps on four ranks"
+run_tiny other 20 --set script.codec=int8 --set script.feedback=true --set script.floor=1 > other.log 2>&1 ||
+    { cat other.log; fail "resumed with another codec"; }
+grep -q "resumed from step 10" other.log || { cat other.log; fail "another codec did not resume"; }
+run_tiny lost 20 --set script.codec=int4 --set script.floor=1 > lost.log 2>&1 && fail "errors are lost without a word"
+grep -q "it has tensors that the program has not: wpe.weight.error.dp" lost.log ||
+    { cat lost.log; fail "the run without feedback does not say what would be lost"; }
 echo "1 passed, 0 failed"

@@ -1,10 +1,9 @@
-// Gradients that cross ranks in a narrower type: what is cast where, what is sent, and what comes of it.
+// Messages that carry codes: what is cast where, what is sent, and what comes of it.
 #include "compile/passes/encode_edges.h"
 
 #include <catch2/catch.hpp>
 
 #include "compile/passes/code_errors.h"
-
 #include "ir/op.h"
 #include "ir/parse.h"
 #include "ir/print.h"
@@ -266,6 +265,77 @@ TEST_CASE("a sum of codes is verified within the codec's bound of the plain one,
                     REQUIRE_FALSE(named.roots.empty());
                     CHECK(program.value(named.roots[0].value).name == "up.w.grad");
                 }
+}
+
+TEST_CASE("gathered params are sent as codes, and verified within their bound") {
+    for (const char* codec : {"int8", "bf16", "int4"})
+        for (const int64_t micro : {1, 2}) {
+            INFO(codec << ", micro-batches " << micro);
+            Program program = spread(3, micro, 1 << 20, "none", 16, 64);
+            const Lowered plain = compile(program, two(micro));
+            program.edge("dp", std::nullopt, "param_codec", std::string(codec), {});
+            const Lowered coded = compile(program, two(micro));
+            Sent before = sent(plain.plan), have = sent(coded.plan);
+            const int64_t saved = before["all_gather f32"].second - have["all_gather f32"].second;
+            REQUIRE(saved > 0);
+            if (codec == std::string("int8")) {
+                CHECK(have["all_gather i8"].second * 4 == saved);
+                CHECK(have["all_gather bf16"].second * 256 == have["all_gather i8"].second * 2);
+            } else if (codec == std::string("int4")) {
+                CHECK(have["all_gather u8"].second * 8 == saved);
+            } else {
+                CHECK(have["all_gather bf16"].second * 2 == saved);
+            }
+            CHECK(have["reduce_scatter f32"] == before["reduce_scatter f32"]);
+            Verifying how;
+            how.options.steps = 2;
+            const VerifyReport report = verify_plan(program, coded, how);
+            INFO(report.text(coded.plan, {}));
+            CHECK(report.passed());
+            Verifying wrong;
+            wrong.options.injections = {parse_injection("scale,rank=1,tensor=up.w.grad,by=1.01")};
+            CHECK_FALSE(verify_plan(program, coded, wrong).passed());
+        }
+}
+
+TEST_CASE("sums of activations are sent as codes; what has one number a token or is short is not") {
+    Model m = mlp(64, 16, 64, true, true);
+    m.split_names({{"mlp", "tp"}});
+    const Mesh mesh({{"tp", 2}});
+    const Lowered plain = compile(m.program, mesh);
+    m.program.edge("tp", std::nullopt, "activation_codec", std::string("int8"), {});
+    const Lowered coded = compile(m.program, mesh);
+    Sent before = sent(plain.plan), have = sent(coded.plan);
+    const int64_t saved = before["all_reduce f32"].second - have["all_reduce f32"].second;
+    REQUIRE(saved > 0);
+    CHECK(have["all_to_all i8"].second * 4 == saved);
+    CHECK(have["all_gather i8"] == have["all_to_all i8"]);
+    Verifying how;
+    const VerifyReport report = verify_plan(m.program, coded, how);
+    INFO(report.text(coded.plan, {}));
+    CHECK(report.passed());
+
+    Model small = mlp(4, 16, 64, true, true);
+    small.split_names({{"mlp", "tp"}});
+    small.program.edge("tp", std::nullopt, "activation_codec", std::string("int8"), {});
+    const Lowered unencoded = compile(small.program, mesh);
+    CHECK(sent(unencoded.plan).count("all_to_all i8") == 0);
+    bool said = false;
+    for (const Remark& note : unencoded.plan.program.remarks())
+        said = said ||
+               note.text.find("sent unencoded over tp, not as int8: parts shorter than a block") != std::string::npos;
+    CHECK(said);
+}
+
+TEST_CASE("codecs that only a sum can make up for are refused for params and activations") {
+    Program program = spread(3, 1, 0, "none");
+    for (const char* option : {"param_codec", "activation_codec"})
+        for (const char* codec : {"sign", "top_k/10"})
+            CHECK_THROWS_WITH(program.edge("dp", std::nullopt, option, std::string(codec), {}),
+                              Catch::Contains(std::string("cannot be sent as ") + codec) &&
+                                  Catch::Contains("use none, bf16, f16, f8e4m3, f8e5m2, int8, int4"));
+    CHECK_THROWS_WITH(program.edge("dp", std::nullopt, "codec", std::string("top_k/1"), {}),
+                      Catch::Contains("Give 2 to 4096, as in top_k/100"));
 }
 
 TEST_CASE("feedback: what the sum of codes lacks is in the errors of the members, of both encodings") {

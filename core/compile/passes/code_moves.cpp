@@ -91,7 +91,7 @@ ValueId CodeMoves::in_parts(const Op& like, ValueId x, const Cut& how) {
     x = reshaped(like, x, how.wide, laid_wide(how, false, how.before));
     x = permuted(like, x, how.perm);
     const Layout rows = laid_in_parts(how, how.before == none ? none : 0);
-    x = add("reshape", like, {x}, {{"shape", Shape{how.from, how.to, how.shards, how.size}}}, rows);
+    x = add("reshape", like, {x}, {{"shape", how.parts()}}, rows);
     if (program_.value(x).type.dtype == DType::f32) return x;
     return add("cast", like, {x}, {{"dtype", std::string("f32")}}, rows);
 }
@@ -125,7 +125,7 @@ void CodeMoves::send(const Op& moved, const Codec& codec) {
         code = add(moved.kind, moved, {code}, attributes, std::move(layout));
     }
     program_.coded.push_back({out, plain, x, codec.name, axis, 1});
-    put_together(moved, decoded(moved, codec, codes, how.size), how, axis, codec, out);
+    put_together(moved, decoded(moved, codec, codes, how.parts()), how, axis, codec, out);
 }
 
 std::vector<ValueId> CodeMoves::pass_on(const Op& maker, ValueId x, const Codec& codec, const std::vector<int>& stages,
@@ -146,7 +146,7 @@ std::vector<ValueId> CodeMoves::pass_on(const Op& maker, ValueId x, const Codec&
         program_.values.push_back(std::move(value));
         read.push_back(static_cast<ValueId>(program_.values.size()) - 1);
         program_.coded.push_back({read.back(), x, rows, codec.name, axis, 1});
-        put_together(there, decoded(there, codec, codes, how.size), how, axis, codec, read.back());
+        put_together(there, decoded(there, codec, codes, how.parts()), how, axis, codec, read.back());
     }
     return read;
 }

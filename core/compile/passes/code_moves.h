@@ -34,6 +34,7 @@ private:
         std::vector<std::pair<AxisId, int>> places;  ///< other axes that split `wide`
         int before = none, after = none;             ///< dims of `wide` that `over` splits before and after
         int64_t from = 1, to = 1, shards = 1, size = 1;
+        Shape parts() const { return {from, to, shards, size}; }
     };
     Cut cut(ValueId x, std::optional<AxisId> over, int into) const;
     Cut cut(const Op& moved) const;

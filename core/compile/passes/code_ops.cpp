@@ -55,6 +55,7 @@ Attributes CodeOps::coded_attributes(const Op& message, const Codec& codec) {
     Attributes attributes{{"axis", message.attributes.text("axis")}, {"codec", codec.name}};
     if (const std::string cause = message.attributes.text("cause"); !cause.empty())
         attributes.set("cause", fmt::format("as {}, {}", codec.name, cause));
+    if (const std::string keep = message.attributes.text("keep"); !keep.empty()) attributes.set("keep", keep);
     return attributes;
 }
 
@@ -105,22 +106,22 @@ ValueId CodeOps::permuted(const Op& sum, ValueId x, const std::vector<int64_t>& 
 }
 
 /// Traces ops of a codec on rows: all dims but the last stay as they are, and so do their layouts.
-AddPart CodeOps::tracer(const Op& like, const Codec& codec, ValueId rows) {
-    return [this, &like, &codec, shape = program_.value(rows).type.shape, laid = program_.value(rows).layout](
-               std::string_view kind, std::vector<ValueId> inputs, Attributes attributes, const std::vector<ValueId>&) {
+AddPart CodeOps::tracer(const Op& like, const Codec& codec, const Shape& rows, const Layout& laid) {
+    return [this, &like, &codec, rows, laid](std::string_view kind, std::vector<ValueId> inputs, Attributes attributes,
+                                             const std::vector<ValueId>&) {
         add(std::string(kind), like, std::move(inputs), std::move(attributes), laid);
         const std::vector<ValueId> outputs = program_.ops.back().outputs;
         for (const ValueId out : outputs) {
             const Shape& made = program_.value(out).type.shape;
-            if (made.size() + 1 < shape.size() || !std::equal(shape.begin(), shape.end() - 1, made.begin()))
+            if (made.size() < rows.size() || !std::equal(rows.begin(), rows.end() - 1, made.begin()))
                 throw Error(
                     like.origin,
                     fmt::format("codec {}: {} makes {}, but encode and decode may change the last dim of {} "
                                 "alone",
-                                codec.name, kind, describe(program_, out), TensorType{DType::f32, shape}.text()));
+                                codec.name, kind, describe(program_, out), TensorType{DType::f32, rows}.text()));
             Layout layout(made.size());
             for (const auto& partial : laid.partials()) layout.set(partial.axis, Placement::partial(partial.op));
-            for (size_t dim = 0; dim + 1 < shape.size(); ++dim)
+            for (size_t dim = 0; dim + 1 < rows.size(); ++dim)
                 for (const AxisId split : laid.splits()[dim])
                     layout.set(split, Placement::split(static_cast<int>(dim)));
             program_.value(out).layout = std::move(layout);
@@ -130,13 +131,11 @@ AddPart CodeOps::tracer(const Op& like, const Codec& codec, ValueId rows) {
 }
 
 std::vector<ValueId> CodeOps::encoded(const Op& like, const Codec& codec, ValueId x) {
-    return codec.encode(tracer(like, codec, x), x);
+    return codec.encode(tracer(like, codec, program_.value(x).type.shape, Layout(program_.value(x).layout)), x);
 }
 
-ValueId CodeOps::decoded(const Op& like, const Codec& codec, const std::vector<ValueId>& codes, int64_t size) {
-    const ValueId x = codec.decode(tracer(like, codec, codes[0]), codes, size);
-    Shape rows = program_.value(codes[0]).type.shape;
-    rows.back() = size;
+ValueId CodeOps::decoded(const Op& like, const Codec& codec, const std::vector<ValueId>& codes, const Shape& rows) {
+    const ValueId x = codec.decode(tracer(like, codec, rows, Layout(program_.value(codes[0]).layout)), codes, rows);
     const TensorType expected{DType::f32, rows};
     if (program_.value(x).type != expected)
         throw Error(like.origin, fmt::format("codec {}: decode makes {}, expected {}", codec.name,

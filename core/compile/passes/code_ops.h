@@ -37,8 +37,8 @@ protected:
     ValueId permuted(const Op& like, ValueId x, const std::vector<int64_t>& perm);
     /// x [.., n] -> codes. All dims but the last stay as they are.
     std::vector<ValueId> encoded(const Op& like, const Codec& codec, ValueId x);
-    /// Codes of n elements a row -> f32[.., n].
-    ValueId decoded(const Op& like, const Codec& codec, const std::vector<ValueId>& codes, int64_t n);
+    /// Codes -> f32 of this shape.
+    ValueId decoded(const Op& like, const Codec& codec, const std::vector<ValueId>& codes, const Shape& rows);
 
     Program& program_;
     const Mesh& mesh_;
@@ -50,7 +50,8 @@ private:
     };
     std::map<std::string, Unencoded> unencoded_;  ///< by where and why
 
-    AddPart tracer(const Op& like, const Codec& codec, ValueId rows);
+    /// `rows`: the shape of what is encoded, whose layout all dims but the last have everywhere.
+    AddPart tracer(const Op& like, const Codec& codec, const Shape& rows, const Layout& laid);
 };
 
 }  // namespace orrery

@@ -267,8 +267,8 @@ void CodeSums::send(Op sum, const Codec& codec) {
     }
     const std::vector<ValueId> codes = encoded(sent.sum, *sent.codec, x);
     if (sent.error != none)
-        sent.left =
-            add("sub", sent.sum, {x, decoded(sent.sum, *sent.codec, codes, sent.cut.size)}, {}, placed(sent, 4, 0, 2));
+        sent.left = add("sub", sent.sum, {x, decoded(sent.sum, *sent.codec, codes, sent.cut.terms())}, {},
+                        placed(sent, 4, 0, 2));
     sent.codes = moved(sent, true, codes);
     for (const ValueId code : sent.codes) {
         const Value& value = program_.value(code);
@@ -285,7 +285,7 @@ void CodeSums::send(Op sum, const Codec& codec) {
 void CodeSums::finish_all() {
     std::vector<ValueId> sums;
     for (const Sent& sent : sent_) {
-        const ValueId terms = decoded(sent.sum, *sent.codec, sent.codes, sent.cut.size);
+        const ValueId terms = decoded(sent.sum, *sent.codec, sent.codes, sent.cut.terms());
         sums.push_back(add("sum", sent.sum, {terms}, {{"dims", std::vector<int64_t>{0}}}, placed(sent, 3, 0, 1)));
     }
     std::vector<std::vector<ValueId>> gathered(sent_.size());
@@ -295,7 +295,7 @@ void CodeSums::finish_all() {
             const std::vector<ValueId> codes = encoded(sent.sum, *sent.codec, sums[i]);
             if (sent.error != none) {
                 const ValueId left =
-                    add("sub", sent.sum, {sums[i], decoded(sent.sum, *sent.codec, codes, sent.cut.size)}, {},
+                    add("sub", sent.sum, {sums[i], decoded(sent.sum, *sent.codec, codes, sent.cut.sum())}, {},
                         placed(sent, 3, 0, 1));
                 sent.left = add("add", sent.sum, {sent.left, in_own_part(sent, left)}, {}, placed(sent, 4, 0, 2));
             }
@@ -306,7 +306,7 @@ void CodeSums::finish_all() {
     for (size_t i = 0; i < sent_.size(); ++i) {
         const Sent& sent = sent_[i];
         const int over = scatters(sent.sum) ? 1 : none;
-        ValueId x = scatters(sent.sum) ? sums[i] : decoded(sent.sum, *sent.codec, gathered[i], sent.cut.size);
+        ValueId x = scatters(sent.sum) ? sums[i] : decoded(sent.sum, *sent.codec, gathered[i], sent.cut.sum());
         const ValueId whole = sent.sum.outputs[0];
         if (const DType type = program_.value(whole).type.dtype; type != DType::f32)
             x = add("cast", sent.sum, {x}, {{"dtype", std::string(name_of(type))}}, Layout(program_.value(x).layout));

@@ -38,6 +38,8 @@ private:
         int64_t parts = 1;          ///< members of the sum's axis
         int64_t own = 0;            ///< elements of a shard
         int64_t size = 0;           ///< elements of a part of a shard, rounded up
+        Shape terms() const { return {parts, parts, shards, size}; }
+        Shape sum() const { return {parts, shards, size}; }
         int64_t padding() const { return parts * size - own; }
     };
     struct Sent {
