@@ -127,6 +127,7 @@ void check_islands(const Program& marked) {
 
 Program whole_arrays(const Program& step, const Islands& islands) {
     Program whole;
+    whole.codecs = step.codecs;
     for (const ValueId id : step.params()) {
         Value& param = whole.values.emplace_back(step.value(id));
         add_dim(param, islands);
@@ -152,6 +153,7 @@ Value slice_of(const Value& whole, const Islands& islands) {
 Program slices_of(const Program& whole, const Islands& islands) {
     Program slices;
     slices.values = whole.values;
+    slices.codecs = whole.codecs;
     for (Value& value : slices.values)
         if (is_array(value))
             value = slice_of(value, islands);

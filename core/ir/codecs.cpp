@@ -17,33 +17,33 @@ namespace {
 Codec none_at_all() { return {.name = "none", .near = true, .bound = 0}; }
 
 Codec cast_to(DType type) {
-    const auto cast = [](const AddPart& add, ValueId x, DType to) {
-        return add("cast", {x}, {{"dtype", std::string(name_of(to))}}, {});
+    const auto cast = [](const Coding& at, ValueId x, DType to) {
+        return at.add("cast", {x}, {{"dtype", std::string(name_of(to))}}, {});
     };
     return {.name = std::string(name_of(type)),
             .sums_in = type,
             .near = true,
             .bound = type == DType::bf16 ? 0x1p-8 : 0x1p-11,
-            .encode = [cast, type](const AddPart& add, ValueId x) { return cast(add, x, type); },
-            .decode = [cast](const AddPart& add, const std::vector<ValueId>& codes,
-                             const Shape&) { return cast(add, codes[0], DType::f32)[0]; }};
+            .encode = [cast, type](const Coding& at, ValueId x) { return cast(at, x, type); },
+            .decode = [cast](const Coding& at, const std::vector<ValueId>& codes,
+                             const Shape&) { return cast(at, codes[0], DType::f32)[0]; }};
 }
 
 /// Codes with a scale for each block. Fewer than 8 bits are packed.
 Codec quantized(std::string name, DType type, int64_t bits, int64_t block, double bound, bool near = true) {
     Attributes how{{"block", block}};
     if (bits < 8) how.set("bits", bits);
-    const auto encode = [how, type, bits](const AddPart& add, ValueId x) {
+    const auto encode = [how, type, bits](const Coding& at, ValueId x) {
         Attributes attributes = how;
         attributes.set("dtype", std::string(name_of(type)));
-        std::vector<ValueId> codes = add("quantize", {x}, attributes, {});
-        if (bits < 8) codes[0] = add("pack", {codes[0]}, {{"bits", bits}}, {})[0];
+        std::vector<ValueId> codes = at.add("quantize", {x}, attributes, {});
+        if (bits < 8) codes[0] = at.add("pack", {codes[0]}, {{"bits", bits}}, {})[0];
         return codes;
     };
-    const auto decode = [how, bits](const AddPart& add, const std::vector<ValueId>& codes, const Shape& shape) {
+    const auto decode = [how, bits](const Coding& at, const std::vector<ValueId>& codes, const Shape& shape) {
         ValueId q = codes[0];
-        if (bits < 8) q = add("unpack", {q}, {{"bits", bits}, {"size", shape.back()}}, {})[0];
-        return add("dequantize", {q, codes[1]}, how, {})[0];
+        if (bits < 8) q = at.add("unpack", {q}, {{"bits", bits}, {"size", shape.back()}}, {})[0];
+        return at.add("dequantize", {q, codes[1]}, how, {})[0];
     };
     return {.name = std::move(name), .block = block, .near = near, .bound = bound, .encode = encode, .decode = decode};
 }
@@ -52,17 +52,17 @@ constexpr int64_t top_block = 4096;
 
 /// The k of each block that are largest in magnitude, f32, with their places in it, i32.
 Codec largest(std::string name, int64_t k) {
-    const auto encode = [k](const AddPart& add, ValueId x) {
-        return add("block_top_k", {x}, {{"k", k}, {"block", top_block}}, {});
+    const auto encode = [k](const Coding& at, ValueId x) {
+        return at.add("block_top_k", {x}, {{"k", k}, {"block", top_block}}, {});
     };
-    const auto decode = [](const AddPart& add, const std::vector<ValueId>& codes, const Shape& shape) {
+    const auto decode = [](const Coding& at, const std::vector<ValueId>& codes, const Shape& shape) {
         const int64_t n = shape.back(), blocks = (n + top_block - 1) / top_block, last = std::ssize(shape) - 1;
-        const ValueId wide = add("scatter_add", codes, {{"dim", last + 1}, {"size", top_block}}, {})[0];
+        const ValueId wide = at.add("scatter_add", codes, {{"dim", last + 1}, {"size", top_block}}, {})[0];
         Shape rows = shape;
         rows.back() = blocks * top_block;
-        const ValueId padded = add("reshape", {wide}, {{"shape", rows}}, {})[0];
+        const ValueId padded = at.add("reshape", {wide}, {{"shape", rows}}, {})[0];
         if (rows == shape) return padded;
-        return add("slice", {padded}, {{"dim", last}, {"start", int64_t{0}}, {"size", n}}, {})[0];
+        return at.add("slice", {padded}, {{"dim", last}, {"start", int64_t{0}}, {"size", n}}, {})[0];
     };
     return {.name = std::move(name), .block = top_block, .bound = 1, .encode = encode, .decode = decode};
 }

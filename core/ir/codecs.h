@@ -5,9 +5,17 @@
 #include <string_view>
 #include <vector>
 
+#include "orrery/mesh.h"
 #include "orrery/op.h"
 
 namespace orrery {
+
+/// Where a codec adds its ops.
+struct Coding {
+    const Program& program;
+    const Mesh& mesh;
+    const AddPart& add;
+};
 
 /// What messages over an edge carry instead of elements: ops that are traced into the program.
 struct Codec {
@@ -18,9 +26,9 @@ struct Codec {
     bool near = false;  ///< whether what is decoded may stand for params and activations, too
     double bound = 1;   ///< ||x - decode(encode(x))|| <= bound ||x||, and 2^-126 more for each element
     /// x [.., n] -> codes [.., k], of the same leading dims.
-    std::function<std::vector<ValueId>(const AddPart& add, ValueId x)> encode = {};
+    std::function<std::vector<ValueId>(const Coding& at, ValueId x)> encode = {};
     /// codes -> what they stand for, f32 of the shape [.., n].
-    std::function<ValueId(const AddPart& add, const std::vector<ValueId>& codes, const Shape& shape)> decode = {};
+    std::function<ValueId(const Coding& at, const std::vector<ValueId>& codes, const Shape& shape)> decode = {};
 };
 
 /// An option of an axis that names a codec, and what is encoded.

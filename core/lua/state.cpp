@@ -101,6 +101,7 @@ void State::open_libraries() {
     open_run(L_);
     open_strategies(L_);
     open_decompose(L_);
+    open_codec(L_);
     open_collectives(L_);
     open_data(L_);
     open_inspect(L_);

@@ -69,6 +69,7 @@ public:
     Origin stand_in;                             ///< line of the script that where() returns during a call_for()
     std::shared_ptr<Tape> tape;                  ///< the tape that o.trace or an optimizer is recording, if any
     std::vector<Decomposition> decompositions;   ///< those that the script has declared so far
+    std::vector<std::shared_ptr<const Codec>> codecs;  ///< those, too
     std::map<std::string, std::string> sources;  ///< text of each file that was loaded, by its name in messages
     std::string recorded_again;  ///< text for errors while a function is recorded with other sizes than at first
 
@@ -117,6 +118,7 @@ void open_update(lua_State* L);
 void open_run(lua_State* L);
 void open_strategies(lua_State* L);
 void open_decompose(lua_State* L);
+void open_codec(lua_State* L);
 void open_collectives(lua_State* L);
 void open_data(lua_State* L);
 void open_inspect(lua_State* L);

@@ -570,6 +570,14 @@ function orrery.random(spec) end
 --- replaces nothing. The function's text is among what ranks compare before they start.
 ---@param options { op: string, axis: string, parts: fun(op: DecomposedOp, add: AddPart): boolean? }
 function orrery.decompose(options) end
+
+--- Declares a codec that strategies then name, as in o.strategy.data { codec = "mine" }. `encode` gets x of shape [.., n] and
+--- returns a list of codes of the same leading dims; `decode` gets codes and the shape, and returns f32 of it. Both add ops by
+--- add, as decompositions do, and may change the last dim only. `bound`: the most that ||x - decode(encode(x))|| / ||x|| can
+--- be, which `orrery verify` checks. `block`: elements that have codes of their own; shorter rows are sent unencoded.
+--- `activations`: whether it may stand for params and activations, too.
+---@param options { name: string, encode: (fun(x: Array, add: function): Array[]), decode: (fun(codes: Array[], shape: integer[], add: function): Array), bound: number, block?: integer, activations?: boolean }
+function orrery.codec(options) end
 --- Joins values along a dim that they have: as a:concat(b, c, { dim = }), for lists of any length. A call of
 --- table.unpack before other arguments gives Lua one value only, so write o.concat(list, ...) for lists.
 ---@param list Value[]

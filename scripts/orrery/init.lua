@@ -18,6 +18,7 @@ return {
   step     = native.step,
   training = native.training,
   decompose = native.decompose,             -- replaces ops by others where an axis splits what they read
+  codec    = native.codec,                  -- what messages carry in place of arrays: encode and decode, in Lua
   capacity = native.capacity,               -- o.capacity { 1, 1.5, 2 }: one of several sizes, each with its program
   overflow = native.overflow,               -- o.overflow(load, limit): the step runs again with a larger capacity
   result   = native.result,                 -- o.result(name, value): a number that every step reports; with a count, an

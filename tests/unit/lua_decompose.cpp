@@ -165,7 +165,7 @@ TEST_CASE("decompositions of a script: what they cannot be or add is refused at 
     wrong("  add('all_gather', op.inputs, { dim = 1 })",
           "all_gather is a collective, and a decomposition adds none: propagation inserts what the layouts of its ops");
     wrong("  add('exp', { 7 })",
-          "add: inputs[1] is the number 7, expected a value of op.inputs, of op.outputs, or one that");
+          "add: inputs[1] is the number 7, expected a value that the function was given, or one that");
     wrong("  add('exp', op.inputs[1])", "a list of inputs");
     wrong("  add('exp', op.inputs, { dim = 1 })", "add: exp has no attribute \"dim\"; it has none");
     wrong("  add('sum', op.inputs, { dims = { 'sec' } })", "no dim \"sec\" in %");

@@ -131,11 +131,13 @@ AddPart CodeOps::tracer(const Op& like, const Codec& codec, const Shape& rows, c
 }
 
 std::vector<ValueId> CodeOps::encoded(const Op& like, const Codec& codec, ValueId x) {
-    return codec.encode(tracer(like, codec, program_.value(x).type.shape, Layout(program_.value(x).layout)), x);
+    const AddPart add = tracer(like, codec, program_.value(x).type.shape, Layout(program_.value(x).layout));
+    return codec.encode({program_, mesh_, add}, x);
 }
 
 ValueId CodeOps::decoded(const Op& like, const Codec& codec, const std::vector<ValueId>& codes, const Shape& rows) {
-    const ValueId x = codec.decode(tracer(like, codec, rows, Layout(program_.value(codes[0]).layout)), codes, rows);
+    const AddPart add = tracer(like, codec, rows, Layout(program_.value(codes[0]).layout));
+    const ValueId x = codec.decode({program_, mesh_, add}, codes, rows);
     const TensorType expected{DType::f32, rows};
     if (program_.value(x).type != expected)
         throw Error(like.origin, fmt::format("codec {}: decode makes {}, expected {}", codec.name,

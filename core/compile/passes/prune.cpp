@@ -23,6 +23,7 @@ Program prune(const Program& program) {
         if (needed[i] && program.values[i].of != none) needed[program.values[i].of] = true;
     Program out;
     out.name = program.name;
+    out.codecs = program.codecs;
     std::vector<ValueId> moved(program.values.size(), none);
     std::vector<OpId> op_moved(program.ops.size(), none);
     for (size_t i = 0, next = 0; i < runs.size(); ++i)

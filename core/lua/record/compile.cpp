@@ -11,18 +11,23 @@
 
 namespace orrery::lua {
 
+Program with_codecs(lua_State* L, Program program) {
+    program.codecs = state_of(L).codecs;
+    return program;
+}
+
 Recipe recipe_of(lua_State* L, const Traced& traced) {
     Recipe recipe = traced.recipe;
     State& state = state_of(L);
     const auto at = std::make_shared<lua_State*>(L);
     recipe.forward = [at, &traced](const ProgramEntry& entry) {
         Declared declared;
-        return record_forward(*at, traced, entry, declared);
+        return with_codecs(*at, record_forward(*at, traced, entry, declared));
     };
     for (size_t i = 0; i < recipe.added.size(); ++i)
         recipe.added[i].forward = [at, i, &traced](int64_t batch) {
             Declared declared;
-            return record_added(*at, traced, i, batch, declared);
+            return with_codecs(*at, record_added(*at, traced, i, batch, declared));
         };
     recipe.update = [at, &traced](Program program) { return record_update(*at, traced, std::move(program)); };
     for (size_t i = 0; i < recipe.also.size(); ++i)
@@ -67,7 +72,7 @@ void record_first(lua_State* L, Traced& traced) {
     }
     if (names.front() == "step") return;
     Recipe recording = recipe_of(L, traced);
-    recording.forward = [&traced](const ProgramEntry&) { return traced.forward; };
+    recording.forward = [L, &traced](const ProgramEntry&) { return with_codecs(L, traced.forward); };
     traced.step = train_step(recording, recording.batch);
 }
 

@@ -7,15 +7,13 @@
 #include "base/text.h"
 #include "ir/op.h"
 #include "lua/fields.h"
+#include "lua/record/decompose.h"
 #include "lua/record/marks.h"
 #include "lua/record/op_call.h"
 #include "lua/state.h"
 
 namespace orrery::lua {
 
-namespace {
-
-/// Reads a list of values of the op that is decomposed, or that add() returned for it.
 std::vector<ValueId> check_values(lua_State* L, int index, const std::shared_ptr<Tape>& tape, const std::string& name) {
     std::vector<ValueId> ids;
     check_table(L, index, "a list of " + name);
@@ -25,13 +23,16 @@ std::vector<ValueId> check_values(lua_State* L, int index, const std::shared_ptr
             ids.push_back(x->id);
             continue;
         }
-        fail(L, fmt::format("add: {}[{}] is {}, expected a value of op.inputs, of op.outputs, or one that add returned "
-                            "for this op",
-                            name, i, x ? "a value of another op or program" : type_text(L, -1)));
+        fail(L,
+             fmt::format("add: {}[{}] is {}, expected a value that the function was given, or one that add returned in "
+                         "this call",
+                         name, i, x ? "a value of another op or program" : type_text(L, -1)));
     }
     lua_pop(L, 1);
     return ids;
 }
+
+namespace {
 
 /// Reads the attributes of a part from the table at `index`. Names of dims are those of `x`.
 Attributes check_attributes(lua_State* L, int index, const OpDef& def, const Symbol& x) {
@@ -91,8 +92,8 @@ int add(lua_State* L) {
                     def.name));
     const std::vector<ValueId> inputs = check_values(L, 2, tape, "inputs");
     Attributes attributes = check_attributes(L, 3, def, inputs.empty() ? of : Symbol{tape, inputs.front()});
-    if (const Op& op = tape->at->op; def.name == op.kind)
-        for (const auto& [key, value] : op.attributes.items())
+    if (tape->at && def.name == tape->at->op.kind)
+        for (const auto& [key, value] : tape->at->op.attributes.items())
             if (set_by_passes(key)) attributes.set(key, value);
     const std::vector<ValueId> made = lua_isnoneornil(L, 4) ? std::vector<ValueId>{} : check_values(L, 4, tape, "made");
     state_of(L).charge_op();
@@ -134,8 +135,7 @@ bool call_parts(State& state, int parts, const Decomposition& own, const OpLayou
         const CloseView close{*tape};
         lua_rawgeti(L, LUA_REGISTRYINDEX, parts);
         push_decomposed(L, tape, own.axis);
-        push_symbol(L, tape, at.op.outputs.at(0));
-        lua_pushcclosure(L, guard<add>, 1);
+        push_add(L, tape, at.op.outputs.at(0));
         const size_t declared = state.decompositions.size();
         lua_call(L, 2, 1);
         if (state.decompositions.size() > declared)
@@ -199,6 +199,11 @@ int decompose(lua_State* L) {
 }
 
 }  // namespace
+
+void push_add(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId of) {
+    push_symbol(L, tape, of);
+    lua_pushcclosure(L, guard<add>, 1);
+}
 
 void open_decompose(lua_State* L) {
     lua_pushcfunction(L, guard<decompose>);

@@ -201,7 +201,7 @@ int splits(lua_State* L) {
         lua_setfield(L, -2, "gathered");
         lua_rawseti(L, -2, ++count);
     };
-    if (x.tape->use == TapeUse::decompose) {
+    if (x.tape->use == TapeUse::decompose && x.tape->at) {
         const OpLayouts& at = *x.tape->at;
         const auto input = std::find(at.op.inputs.begin(), at.op.inputs.end(), x.id);
         const auto splits =

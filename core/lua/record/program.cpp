@@ -160,7 +160,7 @@ int train_with(lua_State* L) {
     traced.optimizer = luaL_ref(L, LUA_REGISTRYINDEX);
     Recipe recording = recipe_of(L, traced);
     recording.round = Round();
-    recording.forward = [&traced](const ProgramEntry&) { return traced.forward; };
+    recording.forward = [L, &traced](const ProgramEntry&) { return with_codecs(L, traced.forward); };
     traced.step = train_step(recording, recipe.batch);
     const auto of_param = [&](const Update& u) { return traced.step.value(u.target).role == Role::param; };
     if (std::ranges::none_of(traced.step.updates, of_param))

@@ -63,6 +63,9 @@ Traced& open_program(lua_State* L, std::string_view function);
 /// Throws Error at argument `index` unless the name is valid in a line of metrics. `what` describes it: "a result".
 void check_name(lua_State* L, int index, const std::string& name, const char* what);
 
+/// The program with the codecs that the script has declared (o.codec).
+Program with_codecs(lua_State* L, Program program);
+
 /// Returns the recipe, with functions that call the script's in this thread of Lua. `traced` must outlive the recipe.
 Recipe recipe_of(lua_State* L, const Traced& traced);
 
