@@ -76,7 +76,7 @@ done
 cat > table.lua << 'LUA'
 local o, nn = require "orrery", require "orrery.nn"
 local opt = o.options { method = { "diloco", "" } }
-local data = o.data.text {}
+local data = o.data.file {}
 local program = o.trace("table", data.signature, function(batch)
   local table = o.param { name = "table", shape = { { "vocab", data.vocab }, { "next", data.vocab } } }
   return batch.tokens:embedding(table):cross_entropy(batch.targets)
@@ -85,23 +85,60 @@ o.methods[opt.method](program, { every = 10, optimizer = o.optim.adamw { lr = 0.
 program:parallel { o.strategy.islands { axis = "site" }, o.strategy.data { axis = "dp", zero = 3 } }
 program:compile():train(data)
 LUA
+table=(table.lua "${settings[@]}" --set train.sequences_per_step=8 --set train.steps=30 --set mesh.site=4
+    --set train.evaluate_every=0 --set checkpoint.every_steps=0)
+as_expected() {  # as_expected METHOD: the losses of run table and of expected.txt
+    losses table > table.txt
+    paste table.txt expected.txt | awk '{ d = $2 - $NF; if (d < 0) d = -d; if (d > 1e-5 * $2 || NF < 5) exit 1 }
+        END { if (NR != 30) exit 1 }' || { paste table.txt expected.txt; fail "the reference of $1"; }
+}
 for method in local_sgd diloco gossip; do
     for mesh in mesh.dp=1 mesh.dp=2; do
-        trained_in table table.lua "${settings[@]}" --set train.sequences_per_step=8 --set train.steps=30 \
-            --set mesh.site=4 --set $mesh --set script.method=$method --set train.evaluate_every=0 \
-            --set checkpoint.every_steps=0
+        trained_in table "${table[@]}" --set $mesh --set script.method=$method
         # The samples of a step are the same on each mesh and with each method.
         [ -s offsets.txt ] || for step in $(seq 30); do
             $orrery data table --step "$step" | sed -nE 's/.*, byte ([0-9]+):.*/\1/p' | tr '\n' ' '
             echo
         done > offsets.txt
         python3 "$source_root/tests/jobs/islands_reference.py" $method 4 10 30 text.txt < offsets.txt > expected.txt
-        losses table > table.txt
-        paste table.txt expected.txt | awk '{ d = $2 - $NF; if (d < 0) d = -d; if (d > 1e-5 * $2) exit 1 }
-            END { if (NR != 30) exit 1 }' || { paste table.txt expected.txt; fail "the reference of $method"; }
+        as_expected $method
         rm -rf table
     done
 done
+
+# Weights: a mask leaves island 2 without targets in a whole round, island 3 in two steps, island 0 in one, and island 1
+# with one target of four in the first round. The mean is that of what counted, and a step of nothing changes nothing.
+$orrery tokenize text.txt -o masked > /dev/null || fail "tokenize"
+python3 - << 'PY' || fail "the mask"
+steps = [list(map(int, line.split())) for line in open("offsets.txt")]
+size = len(open("text.txt", "rb").read())
+bits = bytearray((size + 7) // 8)
+def ignored(first, last, island, of=(1, 2, 3, 4)):
+    for offsets in steps[first - 1:last]:
+        for at in (at for offset in offsets[2 * island:2 * island + 2] for at in range(offset + 1, offset + 17)):
+            if at % 4 + 1 in of:
+                bits[at // 8] |= 1 << at % 8
+ignored(11, 20, 2)
+ignored(3, 4, 3)
+ignored(25, 25, 0)
+ignored(1, 10, 1, (1, 2, 3))
+open("masked.mask", "wb").write(bits)
+PY
+masked=(--set data.path=masked.bin --set data.vocab=256)
+for method in local_sgd diloco; do
+    trained_in table "${table[@]}" "${masked[@]}" --set mesh.dp=2 --set script.method=$method
+    python3 "$source_root/tests/jobs/islands_reference.py" $method 4 10 30 text.txt masked.mask < offsets.txt \
+        > expected.txt
+    grep -q '^25 nan' expected.txt && grep -q '^25 null' <(losses table) || fail "island 0 counts nothing in step 25"
+    sed -i '/^25 /s/nan/0/' expected.txt
+    sed -i '/"step":25,/s/"loss":null/"loss":0/' table/metrics.jsonl
+    as_expected "$method with weights"
+    rm -rf table
+done
+tr '\0-\377' '\377' < masked.mask > full.mask && mv full.mask masked.mask
+exits 1 empty $orrery run "${table[@]}" "${masked[@]}" --set run.folder=empty
+grep -q "step 10: no target in its 8 samples, nor in those of earlier steps since the islands last met" empty.err ||
+    { cat empty.err; fail "a round that counts nothing"; }
 
 # A stop takes effect where islands meet; another number of islands is refused.
 $orrery run islands.lua "${settings[@]}" --set mesh.site=2 --set script.every=5 --set train.steps=1000000 \
