@@ -72,6 +72,20 @@ for method in local_sgd diloco gossip; do
     done
 done
 
+# Whole rounds agree with one device that runs each island's part in turn, and a wrong value of one island is found.
+verify=($orrery verify islands.lua "${settings[@]}" --set mesh.site=2 --set script.adamw=true)
+for case in local_sgd gossip diloco "diloco mesh.tp=2" "diloco mesh.dp=2 script.zero=3" \
+    "diloco mesh.pp=2 train.microbatches=2"; do
+    arguments=(--set script.every=3)
+    for setting in script.method=$case; do arguments+=(--set "$setting"); done
+    exits 0 verified "${verify[@]}" "${arguments[@]}"
+    [ "$(grep -c ^PASS: verified.txt)" -ge 2 ] && grep -q "verified as .*inner\*2" verified.txt ||
+        { cat verified.txt; fail "verify $case"; }
+done
+exits 1 wrong "${verify[@]}" --set script.every=1 --set mesh.tp=2 \
+    --inject scale,rank=3,tensor=layers.1.down.bias.grad,by=1.001
+grep -q "where  *rank 3 (site=1 tp=1), step 1" wrong.txt || { cat wrong.txt; fail "verify finds no wrong gradient"; }
+
 # Four islands end as a float64 reference.
 cat > table.lua << 'LUA'
 local o, nn = require "orrery", require "orrery.nn"
@@ -151,8 +165,6 @@ grep -Eq "after step [0-9]*[05]; the checkpoint is committed" stopped.log || { t
 refused "another program|the program's is f32[3," \
     $orrery run islands.lua "${settings[@]}" --set mesh.site=3 --set script.every=5 \
     --set run.folder=stopped
-refused "verify does not support islands" $orrery verify islands.lua "${settings[@]}" --set mesh.site=2 \
-    --set script.every=5
 refused "sample does not support islands" $orrery sample stopped
 refused "are those of islands over site" $orrery export stopped exported
 refused "not supported with islands" $orrery run islands.lua --set data.path=text.txt --set mesh.site=2 \

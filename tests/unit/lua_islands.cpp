@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "compile/compile.h"
+#include "compile/one_island.h"
 #include "ir/print.h"
 #include "lua/built_strategy.h"
 #include "lua/fake_host.h"
@@ -89,6 +90,22 @@ TEST_CASE("each island has a slice of each param and state, and its part of the 
     CHECK(array(step, "x").type.shape == Shape{12, 4});
     for (int64_t rank = 0; rank < 6; ++rank)
         CHECK(array(step, "x").layout.offset({12, 4}, step.plan.mesh, rank) == Shape{2 * rank, 0});
+}
+
+TEST_CASE("the plan of one island has its slices and its part of the batch") {
+    const auto made = traced(local_sgd, "site = 2\ndp = 2\n", islands + ", o.strategy.data { axis = 'dp', zero = 3 }");
+    const Compiled compiled = compile_training(*made, {});
+    const CompiledProgram one{{}, one_island(compiled.find("inner")->plan, compiled.islands)};
+    const Mesh& mesh = one.plan.mesh;
+    CHECK(array(one, "a.w").type.shape == Shape{4});
+    CHECK(array(one, "a.w").layout.text(mesh) == "site:R dp:S(0)");
+    CHECK(array(one, "islands.count").type.shape.empty());
+    CHECK(array(one, "x").type.shape == Shape{6, 4});
+    CHECK(array(one, "x").layout.offset({6, 4}, mesh, 3) == Shape{3, 0});
+    for (const Operand& place : one.plan.classes.at(0).places) {
+        const Value& value = one.plan.program.value(place.value);
+        CHECK(place.type.shape == value.layout.local_shape(value.type.shape, mesh));
+    }
 }
 
 TEST_CASE("layouts of whole arrays are those of an island's, one dim further") {

@@ -60,6 +60,7 @@ public:
         const VerifyOptions& options;
         const ReorderedValues& reordered;
         const Gradients& gradients;
+        AxisId islands = none;  ///< axis of islands, each of which has all gradients
     };
     explicit TwinRank(const Setting& setting);
 
