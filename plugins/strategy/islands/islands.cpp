@@ -11,16 +11,18 @@ namespace {
 
 class IslandsStrategy : public Strategy {
 public:
-    IslandsStrategy(Config& options, Origin origin) : axis_(options.text("axis", "site")), origin_(std::move(origin)) {
+    IslandsStrategy(Config& options, Origin origin)
+        : axis_(options.text("axis", "site")), resume_(options.text("resume", "")), origin_(std::move(origin)) {
         if (origin_.who.empty()) origin_.who = "islands";
     }
 
     void annotate(Program& program, const Mesh&) override {
         program.edge(axis_, std::nullopt, "islands", true, origin_);
+        if (!resume_.empty()) program.edge(axis_, std::nullopt, "resume", resume_, origin_);
     }
 
 private:
-    std::string axis_;
+    std::string axis_, resume_;
     Origin origin_;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -8,6 +9,13 @@
 #include "orrery/mark.h"
 
 namespace orrery {
+
+/// How a value of islands, with a first dim of them, is read from a checkpoint of another number of islands.
+enum class OtherIslands : uint8_t {
+    refused,
+    mean,    ///< each takes the mean of all; a value that is not f32, bf16 or f16 as `copies`
+    copies,  ///< island k takes the value of island k, or of k modulo their number
+};
 
 /// One param or optimizer state as this rank holds it. `local` is host-readable, of shape layout.local_shape(global).
 /// Names are unique. Ranks of one pipeline stage hold the same values; other stages may hold other values.
@@ -19,6 +27,7 @@ struct StateValue {
     std::vector<int64_t> stages = {};  ///< pipeline stages that hold the value (on the stage axis); empty: all
     bool fixed = false;                ///< whether the program never changes the value
     bool absent_ok = false;            ///< a checkpoint may lack the value; restoring then leaves `local` as it is
+    std::optional<OtherIslands> islands = {};  ///< nullopt: the value has no dim of islands
 };
 
 /// One value's block on this rank: the ranks that hold the same block, and the part of it that this rank writes.

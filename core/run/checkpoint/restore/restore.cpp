@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "orrery/half.h"
 #include "run/checkpoint/format/block_reader.h"
 #include "run/checkpoint/format/messages.h"
 #include "run/checkpoint/format/problem_of.h"
@@ -26,12 +27,52 @@ std::string belied(CheckpointStore& store, int64_t step) {
     return "";
 }
 
-void fill_values(CheckpointStore& store, const Manifest& manifest, std::span<const StateValue> state,
-                 const std::vector<Wanted>& wanted) {
+/// The blocks of a checkpoint's tensor that a rank's block `own` of a value is read from: itself or, from a checkpoint
+/// of other islands, that of one or of each island.
+std::vector<Block> blocks_of(const ManifestTensor& tensor, const StateValue& value, Block own) {
+    const int64_t islands = other_islands(tensor, value);
+    if (islands == 0) return {std::move(own)};
+    const DType dtype = value.global.dtype;
+    const bool all =
+        value.islands == OtherIslands::mean && (dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16);
+    std::vector<Block> blocks;
+    for (int64_t island = 0; island < islands; ++island) {
+        if (!all && island != own.offset[0] % islands) continue;
+        blocks.push_back(own);
+        blocks.back().offset[0] = island;
+    }
+    return blocks;
+}
+
+/// Divides the sum of arrays of one shape by their number.
+template <class Number>
+void take_mean(const std::vector<std::vector<std::byte>>& arrays, const Tensor& to) {
+    for (int64_t i = 0; i < to.count(); ++i) {
+        double sum = 0;
+        for (const std::vector<std::byte>& array : arrays)
+            sum += float(reinterpret_cast<const Number*>(array.data())[i]);
+        static_cast<Number*>(to.data)[i] = Number(static_cast<float>(sum / static_cast<double>(arrays.size())));
+    }
+}
+
+void fill_values(CheckpointStore& store, const Manifest& manifest, std::span<const StateValue> state, const Mesh& mesh,
+                 int64_t rank) {
     BlockReader reader(store, manifest);
-    for (size_t i = 0; i < state.size(); ++i)
-        reader.read(*manifest.find(state[i].name), wanted[i].box,
-                    {static_cast<std::byte*>(state[i].local.data), static_cast<size_t>(state[i].local.bytes())});
+    for (const StateValue& value : state) {
+        const ManifestTensor& tensor = *manifest.find(value.name);
+        const Tensor& to = value.local;
+        const auto bytes = static_cast<size_t>(to.bytes());
+        const std::vector<Block> blocks = blocks_of(tensor, value, box_of(value, mesh, rank));
+        if (blocks.size() == 1) {
+            reader.read(tensor, blocks[0], {static_cast<std::byte*>(to.data), bytes});
+            continue;
+        }
+        std::vector<std::vector<std::byte>> slices;
+        for (const Block& block : blocks) reader.read(tensor, block, slices.emplace_back(bytes));
+        to.dtype == DType::f32    ? take_mean<float>(slices, to)
+        : to.dtype == DType::bf16 ? take_mean<BFloat16>(slices, to)
+                                  : take_mean<Float16>(slices, to);
+    }
 }
 
 }  // namespace
@@ -61,14 +102,17 @@ std::string Restore::fill(int64_t step, std::span<const StateValue> state, bool 
         for (const StateValue& value : state) {
             if (!manifest.find(value.name)) continue;
             there.push_back(value);
-            wanted.push_back({value.name, box_of(value, mesh_, rank_)});
+            const ManifestTensor& tensor = *manifest.find(value.name);
+            restored.islands = std::max(restored.islands, other_islands(tensor, value));
+            for (Block& block : blocks_of(tensor, value, box_of(value, mesh_, rank_)))
+                wanted.push_back({value.name, std::move(block)});
         }
         manifest.load(store_, wanted);
         try {
-            fill_values(store_, manifest, there, wanted);
+            fill_values(store_, manifest, there, mesh_, rank_);
         } catch (const Damaged&) {
             // With all indexes, the error can name the object with contents that the damaged object has.
-            fill_values(store_, Manifest::of(store_, step), there, wanted);
+            fill_values(store_, Manifest::of(store_, step), there, mesh_, rank_);
             throw;
         }
     };
