@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <list>
 #include <mutex>
 
 #include "base/text.h"
 #include "cli/script_runner.h"
+#include "compile/one_island.h"
 #include "plan/repeat.h"
 #include "run/verify/inject.h"
 #include "run/verify/oracle_inputs.h"
@@ -59,7 +61,9 @@ std::map<size_t, VerifyReport> verify_plans(ScriptRunner& script, const std::map
         return script.registry.transport(threads, asked)(script.config().table("transport").table(threads));
     };
     const Program& train = script.experiment->train();
-    const Plan& first = plans.at(round.program_of(1));
+    const Compiled& compiled = script.compiled();
+    const std::vector<const CompiledProgram*> programs = round_programs(compiled);
+    const Plan& first = programs[round.program_of(1)]->plan;
     std::optional<Dataset> data;
     if (script.data) {
         checked = check_parts(*script.data);
@@ -67,15 +71,27 @@ std::map<size_t, VerifyReport> verify_plans(ScriptRunner& script, const std::map
         checked += check_source(*data, first, ids_of(train), options.steps);
     }
     const auto sources_device = device();
-    WholeSources sources(*sources_device, script.settings.seed, train, data ? &*data : nullptr,
-                         token_order(train, first.mesh));
-    const Compiled& compiled = script.compiled();
-    const std::vector<const CompiledProgram*> programs = round_programs(compiled);
+    const Islands& islands = compiled.islands;
+    std::list<WholeSources> sources;
+    for (int64_t island = 0; island < islands.count; ++island)
+        sources.emplace_back(*sources_device, script.settings.seed, train, data ? &*data : nullptr,
+                             token_order(train, first.mesh), island, islands.count);
     std::map<size_t, VerifyCase> cases;
-    for (const auto& [name, plan] : plans)
-        cases.try_emplace(
-            name, VerifyCase{script.experiment->find(programs[name]->entry.name)->program, plan, compiled.persistent,
-                             device, transport, std::ref(sources), script.settings.timeout, compiled.collectives});
+    for (const auto& [name, plan] : plans) {
+        VerifyCase made{script.experiment->find(programs[name]->entry.name)->program,
+                        plan,
+                        compiled.persistent,
+                        device,
+                        transport,
+                        std::ref(sources.front()),
+                        script.settings.timeout,
+                        compiled.collectives};
+        if (islands.any() && programs[name]->entry.role == ProgramRole::train) {
+            for (WholeSources& own : sources) made.islands.emplace_back(std::ref(own));
+            made.islands_axis = plan.mesh.find(islands.axis).value_or(none);
+        }
+        cases.emplace(name, std::move(made));
+    }
     return verify(cases, round, options);
 }
 
@@ -112,16 +128,16 @@ int verify_command(const ScriptCommand& command) {
     const Origin asked = script.config().table("run").where("transport");
     script.loader.load("transport", threads, script.registry, asked);  // needed even for a mesh of one rank
     script.run();
-    if (const Islands& islands = script.compiled().islands; islands.any())
-        throw Error(islands.origin,
-                    fmt::format("verify does not support islands yet: it compares one island's step with one device\n"
-                                "  verify the script without the strategy islands, and with mesh.{} = 1",
-                                islands.axis));
     const Round round = script.compiled().round.shortened(2);  // each repetition is verified twice
+    const Islands& islands = script.compiled().islands;
     std::map<size_t, Plan> plans;
     const std::vector<const CompiledProgram*> programs = round_programs(script.compiled());
     for (size_t name = 0; name < programs.size(); ++name)  // unrolled, since each instruction is judged by itself
-        if (programs[name]) plans.emplace(name, unrolled(programs[name]->plan));
+        if (programs[name]) {
+            Plan plan = unrolled(programs[name]->plan);
+            if (islands.any() && programs[name]->entry.role == ProgramRole::train) plan = one_island(plan, islands);
+            plans.emplace(name, std::move(plan));
+        }
     VerifyOptions options = command.verify;
     if (!round.plain()) options.steps = std::max(options.steps, round.steps() + 1);  // what the last one left, too
     for (const std::string& text : command.injections) options.injections.push_back(parse_injection(text));

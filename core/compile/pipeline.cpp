@@ -56,6 +56,8 @@ void split_batch(Program& p, const PassInput& in) {
 
 void add_update(Program& p, const PassInput& in) {
     const int also = in.entry.also;
+    const Islands& islands = in.recipe->islands;  // marked now for functions that read update:island_count
+    if (islands.any()) p.edge(islands.axis, std::nullopt, islands_option, true, islands.origin);
     p = (also < 0 ? in.recipe->update : in.recipe->also[also].update)(std::move(p));
 }
 

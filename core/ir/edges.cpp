@@ -98,6 +98,18 @@ std::string refused_islands(std::string_view axis, const Attribute&, const Attri
     return fmt::format("islands over {} are asked for twice", axis);
 }
 
+void check_resume(std::string_view axis, const Attribute& value, const Origin& origin) {
+    const auto& name = std::get<std::string>(value);
+    if (name == "mean" || name == "copies" || name == "round") return;
+    throw Error(origin, fmt::format("islands over {} cannot resume as {}; give \"mean\", \"copies\" or \"round\"", axis,
+                                    quote(name)));
+}
+
+std::string refused_resume(std::string_view axis, const Attribute& asked, const Attribute& taken) {
+    return fmt::format("islands over {} do not resume as {}: an earlier strategy chose {}", axis,
+                       std::get<std::string>(asked), std::get<std::string>(taken));
+}
+
 constexpr EdgeOption options[] = {
     {.name = "bucket", .kind = Kind::integer, .by_phase = true, .check = check_bucket, .refused = refused_bucket},
     {.name = "codec", .kind = Kind::text, .phase = Phase::backward, .check = check_codec, .refused = refused_codec},
@@ -115,6 +127,7 @@ constexpr EdgeOption options[] = {
      .of_one_axis = true,
      .check = check_islands_option,
      .refused = refused_islands},
+    {.name = "resume", .kind = Kind::text, .of_one_axis = true, .check = check_resume, .refused = refused_resume},
 };
 
 bool overlap(const std::optional<Phase>& a, const std::optional<Phase>& b) { return !a || !b || *a == *b; }

@@ -369,6 +369,10 @@ function Update:loss_scale() end
 --- must change nothing, as it runs again; a function that guards its updates itself reads it.
 ---@return Value?
 function Update:overflow() end
+--- The count of the batch, f32 [], in a step of islands (o.strategy.islands). Where it is 0, the step must change
+--- nothing; a function that guards its updates itself reads it.
+---@return Value?
+function Update:island_count() end
 --- A state of the param, f32 of its shape.
 ---@param p Value
 ---@param name string
@@ -377,11 +381,12 @@ function Update:overflow() end
 ---@return Value
 function Update:state(p, name, init, owner) end
 --- The states of o.state take their next values in steps in which `apply`, u8 [], is not 0. For a function that called
---- update:loss_scale, once; in others they change when all gradients are finite and the step does not overflow.
+--- update:loss_scale, once; in others they change when all gradients are finite, the step does not overflow and its
+--- island counts something.
 ---@param apply Value
 function Update:states(apply) end
---- Assigns the value to the param or state at the end of the step, if all gradients are finite and the step does not
---- overflow its capacity.
+--- Assigns the value to the param or state at the end of the step, if all gradients are finite, the step does not
+--- overflow its capacity, and its island counts something.
 ---@param target Value
 ---@param value Value
 function Update:set(target, value) end

@@ -36,6 +36,7 @@ function islands.meet(update)
   local function highest(sign)
     return idle:select(native.constant(-3e38), loss * sign / count):max(dims[1][1])
   end
+  update:result("round_count", total)  -- the run ends where it is 0
   update:result("round_loss", loss:sum() / total)
   update:result("round_spread", highest(1) + highest(-1))
   update:set(count, count * 0)

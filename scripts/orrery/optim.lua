@@ -48,21 +48,22 @@ local function sum_of_squares(update)
   return total
 end
 
---- Whether the update is made, u8 []: the squares of all gradients are finite, and the step does not overflow its
--- capacity. Without a loss scale the run ends if they are not finite. With one, sets the next scale: times `growth`
--- after `interval` consecutive finite steps, times `backoff` after one that is not finite. Records the results
--- loss_scale and skipped, the number of steps without an update. A step that overflows changes nothing: it runs again.
--- The states of o.state change with the params.
+--- Whether the update is made, u8 []: the squares of all gradients are finite, the step does not overflow its capacity
+-- (it then runs again), and its island counts something. Without a loss scale the run ends if they are not finite. With
+-- one, sets the next scale: times `growth` after `interval` consecutive finite steps, times `backoff` after one that is
+-- not finite. Records the results loss_scale and skipped, the number of steps without an update. The states of o.state
+-- change with the params.
 local function applies(update, scaling, total)
-  local finite, overflow = total:all_finite(), update:overflow()
+  local finite, overflow, count = total:all_finite(), update:overflow(), update:island_count()
   local made = overflow and finite:select(overflow, native.constant(1)):less_equal(0) or finite
+  if count then made = native.constant(0):less(made:select(count, native.constant(0))) end
   update:states(made)
   if not scaling then
     update:result("update.sumsq", total)
     return made
   end
-  local fits = overflow and overflow:less_equal(0)
-  local function set(state, value) update:set(state, fits and fits:select(value, state) or value) end
+  local holds = overflow and overflow:less_equal(0) or count and native.constant(0):less(count)  -- never both
+  local function set(state, value) update:set(state, holds and holds:select(value, state) or value) end
   local good = scaling.good + 1
   local grows = native.constant(scaling.interval):less_equal(good)
   local up = (scaling.scale * scaling.growth):minimum(scaling.most)

@@ -1,27 +1,31 @@
 """Float64 reference of methods over islands, for a table of logits of the next byte, zeros at first, under AdamW
 without decay or clip: prints the loss of island 0 after each step.
-Usage: islands_reference.py METHOD ISLANDS EVERY STEPS TEXT, with the offsets of each step's samples, a line each, on
-standard input."""
+Usage: islands_reference.py METHOD ISLANDS EVERY STEPS TEXT [MASK], with the offsets of each step's samples, a line each,
+on standard input. MASK: a bit for each byte of the text, set for those that are no targets."""
 import math
 import sys
 
 method, islands, every, steps, path = sys.argv[1], *map(int, sys.argv[2:5]), sys.argv[5]
 text = open(path, "rb").read()
+mask = open(sys.argv[6], "rb").read() if len(sys.argv) > 6 else bytes(len(text) // 8 + 1)
 rate, beta1, beta2, eps, outer_rate, momentum, length, symbols = 0.05, 0.9, 0.95, 1e-8, 0.7, 0.9, 16, 256
 
 
 class Island:
     def __init__(self):
         self.w, self.m, self.v = {}, {}, {}
+        self.count = 0  # of the round
 
     def row(self, table, byte):
         return table.setdefault(byte, [0.0] * symbols)
 
     def step(self, number, offsets):
-        """One step of AdamW on the samples at these offsets. Returns the mean loss before it."""
+        """One step of AdamW on the samples at these offsets, none without targets. Returns the mean loss before it."""
         gradient, loss, count = {}, 0.0, 0
         for offset in offsets:
             for at in range(offset, offset + length):
+                if mask[(at + 1) // 8] >> (at + 1) % 8 & 1:
+                    continue
                 row = self.row(self.w, text[at])
                 top = max(row)
                 powers = [math.exp(x - top) for x in row]
@@ -32,6 +36,9 @@ class Island:
                     into[i] += power / total
                 into[text[at + 1]] -= 1
                 count += 1
+        self.count += count
+        if count == 0:
+            return math.nan
         for byte in self.w:
             rows = [self.row(table, byte) for table in (self.w, self.m, self.v)]
             for i in range(symbols):
@@ -43,9 +50,9 @@ class Island:
         return loss / count
 
 
-def mean(tables, byte):
-    zero = [0.0] * symbols
-    return [sum(numbers) / len(tables) for numbers in zip(*(table.get(byte, zero) for table in tables))]
+def mean(tables, byte, weights=(1, 1, 1)):
+    rows = [table.get(byte, [0.0] * symbols) for table in tables]
+    return [sum(x * by for x, by in zip(numbers, weights)) / sum(weights) for numbers in zip(*rows)]
 
 
 every_island = [Island() for _ in range(islands)]
@@ -64,7 +71,7 @@ for number in range(1, steps + 1):
             for island, near in zip(every_island, ring):
                 island.w[byte] = mean(near, byte)
             continue
-        new = mean(tables, byte)
+        new = mean(tables, byte, [island.count for island in every_island])
         if method == "diloco":
             start, speed = outer.get(byte, [0.0] * symbols), moved.get(byte, [0.0] * symbols)
             away = [a - b for a, b in zip(start, new)]
@@ -73,3 +80,5 @@ for number in range(1, steps + 1):
             outer[byte] = new
         for island in every_island:
             island.w[byte] = list(new)
+    for island in every_island:
+        island.count = 0

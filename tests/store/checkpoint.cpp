@@ -87,7 +87,7 @@ TEST_CASE("rows that count as a sum are restored by another number of ranks with
         Layout layout(2);
         layout.set(0, Placement::split(0));
         StateValue value{"w.error.dp", {DType::f32, {members, count}}, layout, {own.data(), DType::f32, {1, count}}};
-        value.sum_of_rows = true;
+        value.other_rows = OtherRows::sum;
         return std::vector<StateValue>{value};
     };
     const Mesh four({{"dp", 4}});

@@ -1,12 +1,15 @@
 // Islands: a step is one island's, programs that take no batch are of all, and only these send over the islands' axis.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstring>
 
 #include "compile/compile.h"
+#include "compile/one_island.h"
 #include "ir/print.h"
 #include "lua/built_strategy.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
+#include "plan_ranks.h"
 
 using namespace orrery;
 
@@ -55,6 +58,37 @@ int64_t bytes_between_islands(const Plan& plan) {
     return bytes;
 }
 
+/// Bytes that the communicators of all ranks have counted over axes with `site` in them, and those of the plan: P ranks
+/// send 2 S (P-1) for an all-reduce of S bytes.
+std::pair<double, double> counted_between_islands(const Compiled& compiled, const std::string& program) {
+    const test::Lowered lowered{compiled.persistent, compiled.find(program)->plan};
+    const Mesh& mesh = lowered.plan.mesh;
+    test::Running how;
+    how.steps = 2;
+    how.contents = [](const Value& value, int64_t) {  // the same on all islands, as results of replicas are compared
+        std::vector<char> whole(static_cast<size_t>(value.type.bytes()));
+        const float one = 1;
+        for (size_t at = 0; at < whole.size(); at += sizeof one) std::memcpy(whole.data() + at, &one, sizeof one);
+        return whole;
+    };
+    const test::Ran ran = test::run_steps(lowered, how);
+    std::pair<double, double> bytes{0, 0};
+    const auto between = [&](AxisId axis) { return std::ranges::count(mesh.parts(axis), *mesh.find("site")) > 0; };
+    for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
+        const auto& traffic = ran.traffic[static_cast<size_t>(rank)];
+        for (AxisId axis = 0; axis < mesh.ids(); ++axis)
+            if (between(axis)) bytes.first += static_cast<double>(traffic[axis].bytes_sent);
+        for (const Instruction& i : lowered.plan.class_of(rank).stream) {
+            if (i.axis == none || !between(i.axis)) continue;
+            REQUIRE(i.opcode == Opcode::all_reduce);
+            const auto members = static_cast<double>(mesh.size(i.axis));
+            for (size_t in = i.operands.size() > 2 ? 2 : 0; in + 1 < i.operands.size(); in += 2)
+                bytes.second += 2.0 * how.steps * i.operands[in].type.bytes() * (members - 1) / members;
+        }
+    }
+    return bytes;
+}
+
 const Value& array(const CompiledProgram& program, const std::string& name) {
     return program.plan.program.value(program.plan.program.find(name).value());
 }
@@ -74,6 +108,25 @@ TEST_CASE("islands exchange nothing in a step, and a mean is one all-reduce of e
     }
 }
 
+TEST_CASE("communicators send nothing between islands in a step, and 2 S (n-1)/n a rank where islands meet") {
+    for (const char* mesh : {"site = 4\n", "site = 2\ndp = 2\n", "dp = 2\nsite = 3\n"})
+        for (const char* zero : {"0", "3"})
+            for (const char* method : {"local_sgd", "diloco"}) {
+                const std::string of = method;
+                const auto made =
+                    traced("o.methods." + of + "(p, { optimizer = o.optim.sgd { lr = 0.1 }, every = 2 })\n", mesh,
+                           islands + ", o.strategy.data { axis = 'dp', zero = " + zero + " }");
+                const Compiled compiled = compile_training(*made, {});
+                CHECK(counted_between_islands(compiled, "inner") == std::pair(0.0, 0.0));
+                const auto [counted, planned] = counted_between_islands(compiled, of == "diloco" ? "outer" : "mean");
+                CHECK(counted == Approx(planned).epsilon(1e-12));
+                // Of all ranks in two rounds: two params of 4 f32, of which ZeRO-3 has a part on each rank; sums of
+                // counts and losses, two maxima; the status word.
+                const double n = static_cast<double>(made->mesh.size("site")), dp = made->mesh.ranks() / n;
+                CHECK(counted == 2 * 2 * (n - 1) * (32 * (*zero == '3' ? 1 : dp) + 20 * dp));
+            }
+}
+
 TEST_CASE("each island has a slice of each param and state, and its part of the batch") {
     const auto made = traced(local_sgd, "site = 2\ndp = 3\n", islands + ", o.strategy.data { axis = 'dp', zero = 3 }");
     const Compiled compiled = compile_training(*made, {});
@@ -89,6 +142,22 @@ TEST_CASE("each island has a slice of each param and state, and its part of the 
     CHECK(array(step, "x").type.shape == Shape{12, 4});
     for (int64_t rank = 0; rank < 6; ++rank)
         CHECK(array(step, "x").layout.offset({12, 4}, step.plan.mesh, rank) == Shape{2 * rank, 0});
+}
+
+TEST_CASE("the plan of one island has its slices and its part of the batch") {
+    const auto made = traced(local_sgd, "site = 2\ndp = 2\n", islands + ", o.strategy.data { axis = 'dp', zero = 3 }");
+    const Compiled compiled = compile_training(*made, {});
+    const CompiledProgram one{{}, one_island(compiled.find("inner")->plan, compiled.islands)};
+    const Mesh& mesh = one.plan.mesh;
+    CHECK(array(one, "a.w").type.shape == Shape{4});
+    CHECK(array(one, "a.w").layout.text(mesh) == "site:R dp:S(0)");
+    CHECK(array(one, "islands.count").type.shape.empty());
+    CHECK(array(one, "x").type.shape == Shape{6, 4});
+    CHECK(array(one, "x").layout.offset({6, 4}, mesh, 3) == Shape{3, 0});
+    for (const Operand& place : one.plan.classes.at(0).places) {
+        const Value& value = one.plan.program.value(place.value);
+        CHECK(place.type.shape == value.layout.local_shape(value.type.shape, mesh));
+    }
 }
 
 TEST_CASE("layouts of whole arrays are those of an island's, one dim further") {
@@ -113,6 +182,10 @@ TEST_CASE("what islands cannot have is refused") {
                                 "schedule = '1f1b' } end) {}"),
               "the axis site is of islands and of pipeline stages"));
     CHECK(has(refused("p:train_with(o.optim.sgd {})\n", "site = 2\n", islands), "the islands over site never meet"));
+    CHECK(has(refused("o.methods.local_sgd(p, { optimizer = function(u) u:loss_scale() for p in u:params() do "
+                      "u:set(p, p - p:grad()) end end })\n",
+                      "site = 2\n", islands),
+              "read update:island_count(), and set nothing where it is 0"));
     const auto outer = [](const std::string& body) {
         return "p:train_with(o.optim.sgd {})\np:also('O', function(u) " + body + " end)\np:round 'step O'\n";
     };

@@ -41,6 +41,7 @@ struct UpdateGuard {
     int unscaled = LUA_NOREF;              ///< registry reference to unscaled(gradient); LUA_REFNIL: no loss scale
     std::map<ValueId, ValueId> gradients;  ///< unscaled gradients, by param
     bool reads_overflow = false;           ///< update:overflow was called
+    bool reads_island_count = false;       ///< update:island_count was called
     bool sets_states = false;              ///< update:states was called
 };
 

@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "compile/capacity.h"
+#include "compile/islands.h"
 #include "compile/program_set.h"
 #include "compile/step_value.h"
 #include "ir/describe.h"
@@ -132,6 +133,23 @@ int update_overflow(lua_State* L) {
     return 1;
 }
 
+/// Whether the program takes the batch of one island.
+bool of_island(const Tape& tape) { return !tape.whole && !tape.program->axes_with(islands_option).empty(); }
+
+/// update:island_count() -> the count of the batch, f32[], in a step of islands, which changes nothing where it is 0;
+/// nil without islands.
+int update_island_count(lua_State* L) {
+    const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
+    tape->guard.reads_island_count = true;
+    if (!of_island(*tape)) {
+        lua_pushnil(L);
+        return 1;
+    }
+    read_batch(L, *tape);
+    push_symbol(L, tape, *tape->program->result("count"));
+    return 1;
+}
+
 /// Records that an optimizer owns a state. Throws Error if another one does in another program, as both would then set
 /// the same array.
 void own_state(lua_State* L, const Tape& tape, const std::string& name, const void* owner) {
@@ -255,6 +273,10 @@ Program record_update(lua_State* L, const Traced& traced, Program program, int a
     }
     if (tape->overflow != none) refuse_named_load(*tape);
     const UpdateGuard& guard = tape->guard;
+    if (of_island(*tape) && guard.by == UpdateGuard::By::function && !guard.reads_island_count)
+        throw Error(origin,
+                    "the optimizer guards its updates itself (update:loss_scale), but not against a step whose batch "
+                    "counts nothing on an island\n  read update:island_count(), and set nothing where it is 0");
     if (tape->overflow != none && guard.by == UpdateGuard::By::function && !guard.reads_overflow)
         throw Error(
             origin,
@@ -274,6 +296,7 @@ void open_update(lua_State* L) {
                                {"loss", guard<update_loss>},
                                {"loss_scale", guard<update_loss_scale>},
                                {"overflow", guard<update_overflow>},
+                               {"island_count", guard<update_island_count>},
                                {nullptr, nullptr}};
     add_class<UpdateView>(L, update);
 }

@@ -29,7 +29,7 @@ InputFeed::InputFeed(const Plan& plan, int64_t rank, const Dataset& data, const 
     const std::vector<std::string> islands =
         program_.updates.empty() ? std::vector<std::string>() : program_.axes_with(islands_option);
     if (!islands.empty() && plan.mesh.find(islands.front()))
-        island_ = static_cast<uint64_t>(plan.mesh.member(rank, *plan.mesh.find(islands.front())));
+        island_ = plan.mesh.member(rank, *plan.mesh.find(islands.front()));
     for (const ValueId id : program_.inputs()) {
         const Value& value = program_.value(id);
         if (!is_data_input(value)) continue;
@@ -78,7 +78,7 @@ bool InputFeed::same_places(const InputFeed& other) const {
 }
 
 void InputFeed::set_step(uint64_t run_seed, int64_t step, std::byte* to) const {
-    orrery::set_step(program_, places_, run_seed + (island_ << 32), step, to);
+    orrery::set_step(program_, places_, island_seed(run_seed, island_), step, to);
 }
 
 void InputFeed::set_status(Status status, std::byte* to) const { orrery::set_status(program_, places_, status, to); }

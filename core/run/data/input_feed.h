@@ -45,7 +45,7 @@ private:
     const std::shared_ptr<const RowOrders> orders_;
     std::vector<Input> inputs_;
     int64_t batch_ = 0;
-    uint64_t island_ = 0;  ///< index of this rank's island; each has random numbers of its own
+    int64_t island_ = 0;                  ///< index of this rank's island; each has random numbers of its own
     mutable std::vector<int64_t> draws_;  ///< scratch list of fill(): the draw of each row of the batch
 };
 
@@ -56,6 +56,8 @@ void read_batch(const Dataset& data, Split split, int64_t first, const Value& in
 
 /// Returns the random seed of a step, which is the same on every rank and mesh.
 uint32_t step_seed(uint64_t run_seed, int64_t step);
+/// Returns the seed of an island's random numbers; that of the first, or of a run without islands, is the run's.
+constexpr uint64_t island_seed(uint64_t run_seed, int64_t island) { return run_seed + (uint64_t(island) << 32); }
 /// Writes the inputs "step" (f32) and "seed" (u32), if the program has them.
 void set_step(const Program& program, const HostPlaces& places, uint64_t run_seed, int64_t step, std::byte* to);
 /// Writes this rank's stop status for StopVote, if the program has an input for it.

@@ -36,6 +36,11 @@ double scalar_of(std::string_view name, const StepPrograms::Step& step,
     return 0;
 }
 
+bool nothing_counts(const StepPrograms::BatchlessProgram& program) {
+    constexpr std::string_view name = "round_count";
+    return program.program.plan.program.result(name) && program.results.scalar(name) == 0;
+}
+
 namespace {
 
 /// The type of a result; a mean is a scalar.

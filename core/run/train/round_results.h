@@ -20,6 +20,10 @@ TrainedNumbers trained_numbers(const Compiled& compiled);
 double scalar_of(std::string_view name, const StepPrograms::Step& step,
                  const std::vector<const StepPrograms::BatchlessProgram*>& after);
 
+/// Whether a program in which islands meet, and which just ran, found that none of them has counted anything since they
+/// last met: its result round_count is 0.
+bool nothing_counts(const StepPrograms::BatchlessProgram& program);
+
 /// The results of the script that metrics record: those of all programs of the round, each name once.
 class RoundResults {
 public:

@@ -242,6 +242,7 @@ private:
                 program.executor.run(program.inputs.data(), program.results.data());
                 if (std::ranges::find(ran_, &program) == ran_.end()) ran_.push_back(&program);
                 if (run_.metrics) results_.read(program.program.plan.program, program.results);
+                if (nothing_counts(program)) throw_nothing_counts(step);
                 if (const double norm = program.results.scalar(guard_name); !std::isfinite(norm))
                     throw_guarded(step, program.program.entry.name, norm);
             },
@@ -315,32 +316,34 @@ private:
         const int64_t first = sizes_.samples_before(step), samples = sizes_.batch(step);
         throw Error(
             fmt::format(
-                "step {}: no target in its {} counts for the loss (the script's count is 0): all targets are ignored "
+                "step {}: no target in its {}{} counts for the loss (the script's count is 0): all targets are ignored "
                 "or masked, from {} on; checkpoints before it are intact\n  remove such samples from the data, or "
                 "increase train.sequences_per_step; `orrery data RUN --step {}` prints them{}",
-                step, plural(samples, "sample"), data_.where(Split::train, first), step, save),
+                step, plural(samples, "sample"),
+                session_.compiled().islands.any() ? ", nor in those of earlier steps since the islands last met," : "",
+                data_.where(Split::train, first), step, save),
             Fault::failed);
     }
 
     /// Judges a step that ran, while params and states are those that it has left. Returns its metrics so far.
     StepMetrics judged(int64_t step, const StepPrograms::Step& now) {
         evaluated_ = false;
-
         StepMetrics m;
         m.step = step;
         m.steps = run_.options.steps;
         const double count = now.results.scalar("count");
-        if (count == 0) throw_nothing_counts(step);
+        const bool idle = count == 0 && session_.compiled().islands.any();  // the step has changed nothing
+        if (count == 0 && !idle) throw_nothing_counts(step);
         m.loss = now.results.scalar("loss_sum") / count;
-        loss_ = m.loss;
+        if (!idle) loss_ = m.loss;
         if (run_.finished) run_.finished(step);
-        const std::string marked = state_.judge(step, m.loss);
-        if (!std::isfinite(m.loss))
+        const std::string marked = idle ? "" : state_.judge(step, m.loss);
+        if (!idle && !std::isfinite(m.loss))
             throw_diverged(step, "the loss", m.loss, "checkpoints before it are intact", marked);
         if (!marked.empty()) note(marked);
-        if (const auto norm = judged_norm(session_.compiled(), now.program); !norm.empty())
+        if (const auto norm = judged_norm(session_.compiled(), now.program); !idle && !norm.empty())
             require_finite(step, now, count, norm);
-        if (scaled(now) && run_.options.max_skips > 0) count_skips(step, now);
+        if (!idle && scaled(now) && run_.options.max_skips > 0) count_skips(step, now);
         if (run_.metrics) {
             results_.begin();
             results_.read(now.program, now.results);

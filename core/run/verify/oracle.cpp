@@ -34,7 +34,7 @@ struct Oracle::Array {
 };
 
 /// One op on whole arrays. Without a kernel, the op's output is its first input. A sum over pipeline stages has a
-/// kernel that adds two of its inputs.
+/// kernel that adds two of its inputs; none in u8, which kernels do not add.
 struct Oracle::Work {
     const Op* op = nullptr;
     std::vector<size_t> slots;  ///< indices in values_ of the op's inputs, then of its outputs
@@ -200,7 +200,7 @@ void Oracle::add_work(const Program& program, const Op& op) {
     work.types.insert(work.types.end(), spec.outputs.begin(), spec.outputs.end());
     const OpDef& def = op_def(op.kind);
     try {
-        if (is_stage_sum(def))
+        if (is_stage_sum(def) && spec.outputs[0].dtype != DType::u8)
             work.kernel = device_.prepare(
                 {std::string(op_combining(ReduceOp::sum)), {}, {spec.outputs[0], spec.outputs[0]}, spec.outputs});
         else if (!def.alias && !def.collective)
@@ -249,6 +249,12 @@ void Oracle::add_up(const Work& work, Arrays& values) {
     std::memcpy(sum->data, values[work.slots[0]]->data, type.bytes());
     for (size_t i = 1; i < op.inputs.size(); ++i) {
         const auto& next = values[work.slots[i]];
+        if (!work.kernel) {
+            for (int64_t k = 0; k < type.bytes(); ++k)
+                sum->data[k] =
+                    static_cast<std::byte>(std::to_integer<int>(sum->data[k]) + std::to_integer<int>(next->data[k]));
+            continue;
+        }
         const Tensor operands[] = {{sum->data, type.dtype, type.shape},
                                    {next->data, type.dtype, type.shape},
                                    {sum->data, type.dtype, type.shape}};
@@ -260,11 +266,11 @@ void Oracle::add_up(const Work& work, Arrays& values) {
 
 void Oracle::run(const Work& work, Arrays& values, uint64_t seed) {
     const Op& op = *work.op;
+    if (is_stage_sum(op_def(op.kind))) return add_up(work, values);
     if (!work.kernel) {
         values[work.slots.back()] = values[work.slots[0]];
         return;
     }
-    if (is_stage_sum(op_def(op.kind))) return add_up(work, values);
     std::vector<Tensor> operands;
     for (size_t i = 0; i < work.types.size(); ++i) {
         auto& block = values[work.slots[i]];

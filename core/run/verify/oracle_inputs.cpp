@@ -44,7 +44,7 @@ std::vector<std::byte> WholeSources::input(const Value& value, int64_t step) con
         return bytes_of(&number, 1);
     }
     if (value.name == "seed") {
-        const uint32_t seed = step_seed(seed_, step);
+        const uint32_t seed = step_seed(island_seed(seed_, island_), step);
         return bytes_of(&seed, 1);
     }
     if (filler_of(value) == Filler::status)  // all zeros: the status word of ranks that continue
@@ -54,10 +54,13 @@ std::vector<std::byte> WholeSources::input(const Value& value, int64_t step) con
             value.origin,
             fmt::format("no data for the input \"{}\"\n  the script must train on data: run:train(data)", value.name));
     const auto known = ids_.find(value.name);
-    std::vector<std::byte> whole(value.type.bytes());
-    read_batch(*data_, Split::train, (step - 1) * value.type.shape[0], value,
+    Value all = value;
+    all.type.shape[0] *= islands_;
+    std::vector<std::byte> whole(all.type.bytes());
+    read_batch(*data_, Split::train, (step - 1) * all.type.shape[0], all,
                known == ids_.end() ? IdRange{} : known->second, order_, whole.data());
-    return whole;
+    const auto first = whole.begin() + island_ * value.type.bytes();
+    return {first, first + value.type.bytes()};
 }
 
 }  // namespace orrery

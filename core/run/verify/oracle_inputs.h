@@ -14,9 +14,16 @@ namespace orrery {
 class WholeSources {
 public:
     /// `data`: nullptr if the script trains on none. `program`: as recorded. `order`: of the tokens in rows. Device and
-    /// data must outlive this object.
-    WholeSources(Device& device, uint64_t seed, const Program& program, const Dataset* data, TokenOrder order)
-        : device_(device), seed_(seed), ids_(ids_of(program)), data_(data), order_(std::move(order)) {}
+    /// data must outlive this object. The arrays are those of `island` of `islands`, with its part of the samples.
+    WholeSources(Device& device, uint64_t seed, const Program& program, const Dataset* data, TokenOrder order,
+                 int64_t island = 0, int64_t islands = 1)
+        : device_(device),
+          seed_(seed),
+          ids_(ids_of(program)),
+          data_(data),
+          order_(std::move(order)),
+          island_(island),
+          islands_(islands) {}
 
     /// The value's array before a step. Throws Error with the script line of an input that nothing fills.
     std::vector<std::byte> operator()(const Value& value, int64_t step);
@@ -30,6 +37,7 @@ private:
     const std::map<std::string, IdRange> ids_;
     const Dataset* data_;
     const TokenOrder order_;
+    const int64_t island_, islands_;
     std::mutex mutex_;
     int64_t step_ = 0;
     std::map<std::string, std::vector<std::byte>> known_;  ///< by name: arrays of the current step

@@ -67,13 +67,16 @@ public:
           options_(std::move(options)),
           plan_(verified_.plan),
           device_(verified_.device()),
-          oracle_(
-              verified_.annotated, plan_.program, plan_.mesh, *device_,
-              [this](const Value& value, int64_t step) { return contents(value, step); }, options_.draws),
           reordered_{reordered_values(plan_, 1), reordered_values(plan_, 2)},
           gradients_(plan_, verified_.annotated.values.size()),
           twins_(plan_.mesh.ranks()),
           turn_(plan_.mesh.ranks() + 1, AtTurn{*this}) {
+        const int64_t count = std::max<int64_t>(std::ssize(verified_.islands), 1);
+        for (int64_t island = 0; island < count; ++island)
+            oracles_.push_back(std::make_unique<Oracle>(
+                verified_.annotated, plan_.program, plan_.mesh, *device_,
+                [this, island](const Value& value, int64_t step) { return contents(value, step, island); },
+                options_.draws));
         for (int64_t rank = 0; rank < plan_.mesh.ranks(); ++rank) threads_.emplace_back([this, rank] { follow(rank); });
     }
     Verification(const Verification&) = delete;
@@ -88,7 +91,7 @@ public:
     bool step(int64_t step, bool first) {
         step_ = step;
         first_ = first;
-        oracle_.step(step);
+        for (const auto& oracle : oracles_) oracle->step(step);
         turn_.arrive_and_wait();
         if (!over_) turn_.arrive_and_wait();
         if (error_) std::rethrow_exception(error_);
@@ -101,11 +104,17 @@ public:
     }
 
     int64_t runs() const { return done_; }
-    /// Writes the params and states that the ranks have to `arrays`, by name.
+    /// Writes the params and states that the ranks have to `arrays`, by name: those of all islands.
     void read_arrays(std::map<std::string, std::vector<std::byte>>& arrays) const {
         for (size_t id = 0; id < verified_.annotated.values.size(); ++id)
-            if (const Value& value = verified_.annotated.values[id]; is_array(value))
-                if (auto whole = held(value)) arrays[value.name] = std::move(*whole);
+            if (const Value& value = verified_.annotated.values[id]; is_array(value) && held(value, 0)) {
+                std::vector<std::byte>& all = arrays[value.name];
+                all.clear();
+                for (int64_t island = 0; island < std::ssize(oracles_); ++island) {
+                    const std::vector<std::byte> slice = held(value, island).value();
+                    all.insert(all.end(), slice.begin(), slice.end());
+                }
+            }
     }
 
     VerifyReport report() {
@@ -149,11 +158,12 @@ private:
             Rank runs(verified_, rank, rendezvous_);
             auto& twin = twins_[rank];
             twin = std::make_unique<TwinRank>(TwinRank::Setting{plan_, rank, runs.actual(), runs.twin(), runs.echo(),
-                                                                oracle_, options_, reordered_, gradients_, norms_});
+                                                                oracle_of(rank), options_, reordered_, gradients_, norms_,
+                                                                verified_.islands_axis});
             for (;;) {
                 turn_.arrive_and_wait();
                 if (over_) return turn_.arrive_and_drop();
-                twin->step(step_, first_, verified_.contents);
+                twin->step(step_, first_, given(island_of(rank)));
                 turn_.arrive_and_wait();
             }
         } catch (const std::exception& error) {
@@ -168,22 +178,33 @@ private:
         if (!error_) error_ = error;
     }
 
-    /// Contents for the oracle: each step starts from the ranks' params and states, so that noise does not add up.
-    std::vector<std::byte> contents(const Value& value, int64_t step) {
-        if (value.role != Role::input && !first_)
-            if (auto whole = held(value)) return *std::move(whole);
-        return verified_.contents(value, step);
+    int64_t island_of(int64_t rank) const {
+        return verified_.islands_axis == none ? 0 : plan_.mesh.member(rank, verified_.islands_axis);
+    }
+    Oracle& oracle_of(int64_t rank) { return *oracles_[island_of(rank)]; }
+    const WholeContents& given(int64_t island) const {
+        return verified_.islands.empty() ? verified_.contents : verified_.islands[island];
+    }
+    void draw_surely() {
+        for (const auto& oracle : oracles_) oracle->draw(std::max(options_.draws, options_.sure));
     }
 
-    /// The whole of a param or state, from the blocks of the ranks; nullopt: no rank holds it.
-    std::optional<std::vector<std::byte>> held(const Value& value) const {
+    /// Contents for an oracle: each step starts from the ranks' params and states, so that noise does not add up.
+    std::vector<std::byte> contents(const Value& value, int64_t step, int64_t island) {
+        if (value.role != Role::input && !first_)
+            if (auto whole = held(value, island)) return *std::move(whole);
+        return given(island)(value, step);
+    }
+
+    /// The whole of an island's param or state, from the blocks of its ranks; nullopt: no rank holds it.
+    std::optional<std::vector<std::byte>> held(const Value& value, int64_t island) const {
         std::optional<std::vector<std::byte>> whole;
         const auto id = static_cast<ValueId>(&value - verified_.annotated.values.data());
         Layout layout = plan_.program.value(id).layout;
         if (const auto micro = plan_.mesh.sequential_axis()) layout.set(*micro, Placement::replicated());
         for (int64_t rank = plan_.mesh.ranks(); rank-- > 0;) {  // counts down: the first rank's copy is used
             const Executor& actual = twins_[rank]->actual();
-            if (!actual.holds(id)) continue;
+            if (island_of(rank) != island || !actual.holds(id)) continue;
             if (!whole) whole.emplace(value.type.bytes());
             place(whole->data(), value.type.shape, block_of(layout, value.type.shape, plan_.mesh, rank),
                   size_of(value.type.dtype), actual.tensor(id).data);
@@ -201,7 +222,7 @@ private:
         const auto block = [&](int64_t r) {
             return block_of(value.layout, value.type.shape, mesh, r, std::max<int64_t>(f.micro, 0));
         };
-        return stage(rank) == stage(f.rank) && block(rank) == block(f.rank);
+        return island_of(rank) == island_of(f.rank) && stage(rank) == stage(f.rank) && block(rank) == block(f.rank);
     }
 
     /// Judges each choice in which a rank differs from the oracle. It is a tie if rounding explains either order of the
@@ -210,13 +231,14 @@ private:
         bool tied = true;
         const auto judge = [&](OtherChoice& other) {
             Finding& f = other.finding;
+            const Oracle& oracle = oracle_of(f.rank);
             std::array<double, 2> number{};
             f.tolerance = 0;
             for (size_t k = 0; k < 2; ++k) {
                 const DType dtype = plan_.program.value(other.values[k]).type.dtype;
-                number[k] = number_at(dtype, oracle_.whole(other.values[k]), other.elements[k]);
-                f.tolerance += margin * oracle_.moved(other.values[k], other.elements[k]) +
-                               epsilon_of(dtype) * std::abs(number[k]);
+                number[k] = number_at(dtype, oracle.whole(other.values[k]), other.elements[k]);
+                f.tolerance +=
+                    margin * oracle.moved(other.values[k], other.elements[k]) + epsilon_of(dtype) * std::abs(number[k]);
             }
             f.far.distance = number[0] == number[1] ? 0 : std::abs(number[0] - number[1]);
             return f.far.distance <= f.tolerance;
@@ -233,7 +255,7 @@ private:
                 if (same_block(f, rank) && made.count({rank, f.value, f.micro, other.element}) == 0) return false;
             return true;
         };
-        if (!tied) oracle_.draw(std::max(options_.draws, options_.sure));
+        if (!tied) draw_surely();
         for (const auto& twin : twins_)
             for (OtherChoice& other : twin->report().choices) {
                 const Finding& f = other.finding;
@@ -243,7 +265,8 @@ private:
                 }
                 const Op& op = plan_.program.op(f.op);
                 Ties& ties = report_.ties[fmt::format("{} of {}, {}", op.kind, op.scope, op.origin.text())];
-                ties.choices.emplace(f.step, other.element);
+                const int64_t elements = plan_.program.value(f.value).type.count();
+                ties.choices.emplace(f.step, island_of(f.rank) * elements + other.element);
                 ties.smallest = std::min(ties.smallest, f.far.distance);
                 ties.largest = std::max(ties.largest, f.far.distance);
                 if (f.far.distance > 0) ties.worst = std::max(ties.worst, f.far.distance / f.tolerance);
@@ -259,11 +282,12 @@ private:
             any |= std::any_of(findings.begin(), findings.end(), doubtful);
         }
         if (!any) return;
-        oracle_.draw(std::max(options_.draws, options_.sure));
+        draw_surely();
         for (const auto& twin : twins_) {
             RankReport& report = twin->report();
             for (Finding& f : report.findings)
-                if (doubtful(f)) f.tolerance = tolerance_of(oracle_, f.value, f.type.dtype, f.far.largest, f.rounded);
+                if (doubtful(f))
+                    f.tolerance = tolerance_of(oracle_of(f.rank), f.value, f.type.dtype, f.far.largest, f.rounded);
             std::erase_if(report.findings, [&](const Finding& f) {
                 if (!doubtful(f) || !(f.far.distance <= f.tolerance)) return false;
                 Compared& line = report.compared[kind_of(plan_.program, f.value, f.gradient)];
@@ -274,34 +298,45 @@ private:
         }
     }
 
-    /// Computes ||g - ref|| of whole gradients, or of multiples of them, from the distances of their blocks.
     void judge_gradients() {
+        report_.unjudged.clear();
+        report_.noisy.clear();
+        for (int64_t island = 0; island < std::ssize(oracles_); ++island) judge_gradients(island);
+        for (std::vector<ValueId>* params : {&report_.unjudged, &report_.noisy}) {
+            std::ranges::sort(*params);
+            params->erase(std::unique(params->begin(), params->end()), params->end());
+        }
+    }
+
+    /// Computes ||g - ref|| of an island's whole gradients, or of multiples of them, from the distances of their
+    /// blocks.
+    void judge_gradients(int64_t island) {
+        const Oracle& oracle = *oracles_[island];
         std::map<ValueId, double> squares;
-        for (const auto& twin : twins_)
-            for (const auto& [id, square] : twin->report().gradient) squares[id] += square;
+        for (size_t rank = 0; rank < twins_.size(); ++rank)
+            if (island_of(static_cast<int64_t>(rank)) == island)
+                for (const auto& [id, square] : twins_[rank]->report().gradient) squares[id] += square;
         struct Norm {
             ValueId value;
             double own, gradients;
         };
         std::vector<Norm> norms;
         double all = 0, all_own = 0;
-        report_.unjudged.clear();
-        report_.noisy.clear();
         for (const auto& [param, gradient] : plan_.program.grads()) {
             const auto& standing = gradients_.of(gradient);
             const auto judged = [&](const auto& s) {
-                return !oracle_.uncertain(s.value) && (s.multiple ? squares.count(s.value) != 0 : compared(s.value));
+                return !oracle.uncertain(s.value) && (s.multiple ? squares.count(s.value) != 0 : compared(s.value));
             };
             if (standing.empty() || !std::all_of(standing.begin(), standing.end(), judged)) {
                 if (!gradients_.matters(gradient)) continue;
                 report_.unjudged.push_back(param);
-                const auto noisy = [&](const auto& s) { return oracle_.uncertain(s.value); };
+                const auto noisy = [&](const auto& s) { return oracle.uncertain(s.value); };
                 if (std::any_of(standing.begin(), standing.end(), noisy)) report_.noisy.push_back(param);
                 continue;
             }
             for (const auto& s : standing) {
                 if (!s.multiple) continue;
-                norms.push_back({s.value, norm_of(s.value), norm_of(gradient)});
+                norms.push_back({s.value, norm_of(oracle, s.value), norm_of(oracle, gradient)});
                 all += norms.back().gradients * norms.back().gradients;
                 all_own += norms.back().own * norms.back().own;
             }
@@ -318,8 +353,8 @@ private:
         if (!norms.empty()) report_.gradients = std::max(report_.gradients, 0.0);
     }
 
-    double norm_of(ValueId value) const {
-        const std::byte* whole = oracle_.whole(value);
+    double norm_of(const Oracle& oracle, ValueId value) const {
+        const std::byte* whole = oracle.whole(value);
         const TensorType& type = plan_.program.value(value).type;
         return difference(type.dtype, whole, whole, type.count()).norm;
     }
@@ -406,7 +441,7 @@ private:
     const VerifyOptions options_;
     const Plan& plan_;
     std::unique_ptr<Device> device_;
-    Oracle oracle_;
+    std::vector<std::unique_ptr<Oracle>> oracles_;  ///< one for each island; one without islands
     const ReorderedValues reordered_;
     const Gradients gradients_;
     EncodedNorms norms_;
@@ -468,10 +503,18 @@ std::map<size_t, VerifyReport> verify(const std::map<size_t, VerifyCase>& progra
     std::map<size_t, Verification> runs;
     for (const auto& [name, program] : programs) {
         VerifyCase from = program;
-        from.contents = [&arrays, given = program.contents](const Value& value, int64_t step) {
-            const auto left = arrays.find(value.name);
-            return is_array(value) && left != arrays.end() ? left->second : given(value, step);
+        const auto left = [&arrays](WholeContents given, size_t island, size_t islands) {
+            return [&arrays, given, island, islands](const Value& value, int64_t step) {
+                const auto all = arrays.find(value.name);
+                if (!is_array(value) || all == arrays.end()) return given(value, step);
+                const std::byte* bytes = all->second.data();
+                const size_t slice = all->second.size() / islands;
+                return std::vector<std::byte>(bytes + island * slice, bytes + (island + 1) * slice);
+            };
         };
+        from.contents = left(program.contents, 0, 1);
+        for (size_t island = 0; island < program.islands.size(); ++island)
+            from.islands[island] = left(program.islands[island], island, program.islands.size());
         VerifyOptions own = options;
         own.injections = injections.contains(name) ? injections.at(name) : std::vector<Injection>();
         runs.try_emplace(name, std::move(from), std::move(own));

@@ -31,6 +31,9 @@ struct VerifyCase {
     WholeContents contents;
     std::chrono::milliseconds timeout{60'000};
     std::map<std::string, std::vector<ChunkTable>> collectives = {};  ///< proved collective algorithms by axis
+    /// For a step of islands, by island: what `contents` is of this one. Program and plan are those of one island.
+    std::vector<WholeContents> islands = {};
+    AxisId islands_axis = none;  ///< axis of the plan's mesh that has them as members; none: there is one
 };
 
 /// Factor of a value's tolerance. A value may be off by `margin` times the root mean square of its movement by rounding

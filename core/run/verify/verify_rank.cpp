@@ -337,6 +337,7 @@ void TwinRank::add_gradient(int index, size_t which) {
     if (!cut(id, at(index).fragment.micro, have)) return;
     std::vector<int64_t> place = s_.plan.mesh.coordinates(s_.rank);
     if (s_.plan.stage_axis != none) place[s_.plan.stage_axis] = 0;  // only one pipeline stage has the value
+    if (s_.islands != none) place[s_.islands] = 0;
     const bool first = first_holder(value(id).layout, s_.plan.mesh, s_.plan.mesh.rank_of(place));
     const double distance = difference(have.dtype, have.data, want_.data(), have.count()).distance;
     report_.gradient[id] = first ? distance * distance : 0;

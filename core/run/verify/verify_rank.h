@@ -78,6 +78,7 @@ public:
         const ReorderedValues& reordered;
         const Gradients& gradients;
         EncodedNorms& norms;
+        AxisId islands = none;  ///< axis of islands, each of which has all gradients
     };
     explicit TwinRank(const Setting& setting);
 

@@ -12,17 +12,21 @@ namespace {
 class IslandsStrategy : public Strategy {
 public:
     IslandsStrategy(Config& options, Origin origin)
-        : axis_(options.text("axis", "site")), codec_(options.text("codec", "none")), origin_(std::move(origin)) {
+        : axis_(options.text("axis", "site")),
+          codec_(options.text("codec", "none")),
+          resume_(options.text("resume", "")),
+          origin_(std::move(origin)) {
         if (origin_.who.empty()) origin_.who = "islands";
     }
 
     void annotate(Program& program, const Mesh&) override {
         program.edge(axis_, std::nullopt, "islands", true, origin_);
         if (codec_ != "none") program.edge(axis_, std::nullopt, "codec", codec_, origin_);
+        if (!resume_.empty()) program.edge(axis_, std::nullopt, "resume", resume_, origin_);
     }
 
 private:
-    std::string axis_, codec_;
+    std::string axis_, codec_, resume_;
     Origin origin_;
 };
 

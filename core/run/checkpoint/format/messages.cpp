@@ -222,6 +222,13 @@ bool has_loss_scale(const Manifest& root) {
                        [&](std::string_view name) { return root.find(name) != nullptr; });
 }
 
+int64_t other_rows(const ManifestTensor& tensor, const StateValue& value) {
+    const Shape &saved = tensor.type.shape, &own = value.global.shape;
+    if (!value.other_rows || tensor.type.dtype != value.global.dtype || saved.size() != own.size() || saved == own)
+        return 0;
+    return std::equal(saved.begin() + 1, saved.end(), own.begin() + 1) ? saved[0] : 0;
+}
+
 std::string mismatch(const Manifest& root, std::span<const StateValue> state) {
     std::vector<std::string> stored;
     for (const ManifestTensor& tensor : root.tensors) stored.push_back(tensor.name);
@@ -229,10 +236,13 @@ std::string mismatch(const Manifest& root, std::span<const StateValue> state) {
         const ManifestTensor* tensor = root.find(value.name);
         if (!tensor && value.absent_ok) continue;
         if (!tensor) return "it has no tensor " + quote(value.name) + choices("it has", value.name, stored);
-        TensorType expected = value.global;
-        if (value.sum_of_rows && tensor->type.shape.size() == expected.shape.size())
-            expected.shape[0] = tensor->type.shape[0];
-        if (!(tensor->type == expected))
+        const int64_t islands = other_rows(*tensor, value);
+        if (islands > 0 && value.other_rows == OtherRows::refused)
+            return fmt::format(
+                "it is of {}, the program of {}\n  say how they go on: resume = \"mean\" of o.strategy.islands (each "
+                "takes the mean of params and states), \"copies\", or \"round\" (the mean, only at the end of a round)",
+                plural(islands, "island"), value.global.shape[0]);
+        if (islands == 0 && !(tensor->type == value.global))
             return "its tensor " + quote(value.name) + " is " + tensor->type.text() + ", the program's is " +
                    value.global.text();
     }

@@ -72,6 +72,8 @@ std::string dispute_of(const std::vector<std::string>& votes);
 
 /// Whether the checkpoint has all states of a loss scale.
 bool has_loss_scale(const Manifest& root);
+/// The number of rows of a checkpoint's tensor, if it differs from the value's in that alone; else 0.
+int64_t other_rows(const ManifestTensor& tensor, const StateValue& value);
 /// A message about the first value that the checkpoint lacks (unless absent_ok) or has with another dtype or shape; ""
 /// if there is none.
 std::string mismatch(const Manifest& root, std::span<const StateValue> state);

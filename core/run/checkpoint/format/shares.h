@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -8,6 +9,14 @@
 #include "orrery/mark.h"
 
 namespace orrery {
+
+/// How a value with a row for each member of an axis is read from a checkpoint of another number of members: n rows.
+enum class OtherRows : uint8_t {
+    refused,
+    mean,    ///< each takes the mean of all; a value that is not f32, bf16 or f16 as `copies`
+    copies,  ///< row k takes row k modulo n
+    sum,     ///< of m rows, row k takes the sum of rows k, k + m, ..: the sum of all stays. f32
+};
 
 /// One param or optimizer state as this rank holds it. `local` is host-readable, of shape layout.local_shape(global).
 /// Names are unique. Ranks of one pipeline stage hold the same values; other stages may hold other values.
@@ -18,9 +27,8 @@ struct StateValue {
     Tensor local;
     std::vector<int64_t> stages = {};  ///< pipeline stages that hold the value (on the stage axis); empty: all
     bool fixed = false;                ///< whether the program never changes the value
-    /// Rows belong to the members of an axis, and only their sum counts: a checkpoint may have another number of rows.
-    bool sum_of_rows = false;
     bool absent_ok = false;            ///< a checkpoint may lack the value; restoring then leaves `local` as it is
+    std::optional<OtherRows> other_rows = {};  ///< nullopt: the value has no row for each member
 };
 
 /// One value's block on this rank: the ranks that hold the same block, and the part of it that this rank writes.

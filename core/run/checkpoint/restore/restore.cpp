@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
-
 #include "base/json.h"
 #include "base/text.h"
+#include "orrery/half.h"
 #include "run/checkpoint/format/block_reader.h"
 #include "run/checkpoint/format/messages.h"
 #include "run/checkpoint/format/problem_of.h"
@@ -28,40 +27,52 @@ std::string belied(CheckpointStore& store, int64_t step) {
     return "";
 }
 
-/// A block of a checkpoint's tensor that is copied to a value, or one of several that are added there.
-struct Part {
-    const StateValue* value;
-    Block box;
-    bool adds = false;
-};
-
-/// Appends what this rank reads of a value. If the checkpoint has n rows and the program m of a sum of rows, row r of
-/// the program is the sum of rows r, r + m, ... of the checkpoint, so that the sum of all stays.
-void add_parts(const StateValue& value, const TensorType& stored, const Block& box, std::vector<Part>& parts) {
-    if (!value.sum_of_rows || stored.shape[0] == value.global.shape[0]) {
-        parts.push_back({&value, box});
-        return;
+/// The blocks of a checkpoint's tensor that a rank's block `own` of a value is read from: itself or, from a checkpoint
+/// of other rows, those of some.
+std::vector<Block> blocks_of(const ManifestTensor& tensor, const StateValue& value, Block own) {
+    const int64_t rows = other_rows(tensor, value), row = rows == 0 ? 0 : own.offset[0];
+    if (rows == 0) return {std::move(own)};
+    const DType dtype = value.global.dtype;
+    const bool mean =
+        value.other_rows == OtherRows::mean && (dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16);
+    const int64_t step = mean ? 1 : value.other_rows == OtherRows::sum ? value.global.shape[0] : rows;
+    std::vector<Block> blocks;
+    for (int64_t other = mean ? 0 : step == rows ? row % rows : row; other < rows; other += step) {
+        blocks.push_back(own);
+        blocks.back().offset[0] = other;
     }
-    std::memset(value.local.data, 0, static_cast<size_t>(value.local.bytes()));
-    for (int64_t row = box.offset[0]; row < stored.shape[0]; row += value.global.shape[0]) {
-        Part part{&value, box, true};
-        part.box.offset[0] = row;
-        parts.push_back(std::move(part));
+    return blocks;
+}
+
+/// Adds arrays of one shape, and divides the sum by `parts`.
+template <class Number>
+void take_sum(const std::vector<std::vector<std::byte>>& arrays, size_t parts, const Tensor& to) {
+    for (int64_t i = 0; i < to.count(); ++i) {
+        double sum = 0;
+        for (const std::vector<std::byte>& array : arrays)
+            sum += float(reinterpret_cast<const Number*>(array.data())[i]);
+        static_cast<Number*>(to.data)[i] = Number(static_cast<float>(sum / static_cast<double>(parts)));
     }
 }
 
-void fill_values(CheckpointStore& store, const Manifest& manifest, const std::vector<Part>& parts) {
+void fill_values(CheckpointStore& store, const Manifest& manifest, std::span<const StateValue> state, const Mesh& mesh,
+                 int64_t rank) {
     BlockReader reader(store, manifest);
-    std::vector<float> row;
-    for (const auto& [value, box, adds] : parts) {
-        const Tensor& local = value->local;
-        std::span<std::byte> out{static_cast<std::byte*>(local.data), static_cast<size_t>(local.bytes())};
-        if (adds) {
-            row.resize(static_cast<size_t>(local.count()));
-            out = std::as_writable_bytes(std::span(row));
+    for (const StateValue& value : state) {
+        const ManifestTensor& tensor = *manifest.find(value.name);
+        const Tensor& to = value.local;
+        const auto bytes = static_cast<size_t>(to.bytes());
+        const std::vector<Block> blocks = blocks_of(tensor, value, box_of(value, mesh, rank));
+        if (blocks.size() == 1) {
+            reader.read(tensor, blocks[0], {static_cast<std::byte*>(to.data), bytes});
+            continue;
         }
-        reader.read(*manifest.find(value->name), box, out);
-        for (size_t i = 0; adds && i < row.size(); ++i) static_cast<float*>(local.data)[i] += row[i];
+        std::vector<std::vector<std::byte>> slices;
+        for (const Block& block : blocks) reader.read(tensor, block, slices.emplace_back(bytes));
+        const size_t parts = value.other_rows == OtherRows::sum ? 1 : slices.size();
+        to.dtype == DType::f32    ? take_sum<float>(slices, parts, to)
+        : to.dtype == DType::bf16 ? take_sum<BFloat16>(slices, parts, to)
+                                  : take_sum<Float16>(slices, parts, to);
     }
 }
 
@@ -87,18 +98,23 @@ std::string Restore::fill(int64_t step, std::span<const StateValue> state, bool 
         restored.host = manifest.host;
         restored.loss_scale = has_loss_scale(manifest);
         if (foreign = mismatch(manifest, state); !foreign.empty()) return;
-        std::vector<Part> parts;
-        for (const StateValue& value : state)
-            if (const ManifestTensor* tensor = manifest.find(value.name))
-                add_parts(value, tensor->type, box_of(value, mesh_, rank_), parts);
+        std::vector<StateValue> there;
         std::vector<Wanted> wanted;
-        for (const Part& part : parts) wanted.push_back({part.value->name, part.box});
+        for (const StateValue& value : state) {
+            if (!manifest.find(value.name)) continue;
+            there.push_back(value);
+            const ManifestTensor& tensor = *manifest.find(value.name);
+            if (value.other_rows != OtherRows::sum)
+                restored.islands = std::max(restored.islands, other_rows(tensor, value));
+            for (Block& block : blocks_of(tensor, value, box_of(value, mesh_, rank_)))
+                wanted.push_back({value.name, std::move(block)});
+        }
         manifest.load(store_, wanted);
         try {
-            fill_values(store_, manifest, parts);
+            fill_values(store_, manifest, there, mesh_, rank_);
         } catch (const Damaged&) {
             // With all indexes, the error can name the object with contents that the damaged object has.
-            fill_values(store_, Manifest::of(store_, step), parts);
+            fill_values(store_, Manifest::of(store_, step), there, mesh_, rank_);
             throw;
         }
     };

@@ -16,6 +16,7 @@ struct Restored {
     std::vector<std::string> passed_over;  ///< messages about newer steps that are damaged or suspect
     std::vector<int64_t> newer = {};       ///< with --from-step: newer steps that are not marked as suspect
     bool loss_scale = false;               ///< whether the checkpoint has the states of a loss scale
+    int64_t islands = 0;                   ///< number of islands of the checkpoint, if the program has another; else 0
 };
 
 /// Fills the params and states of all ranks from a checkpoint of any mesh and layout. Collective.

@@ -16,6 +16,7 @@
 #include "base/seconds.h"
 #include "base/text.h"
 #include "run/checkpoint/format/manifest.h"
+#include "run/checkpoint/save/saved_islands.h"
 #include "run/checkpoint/save/saved_round.h"
 #include "run/metrics/step_metrics.h"
 
@@ -231,6 +232,7 @@ std::vector<StateValue> SavedState::views() {
     Executor& executor = session_.main();
     const bool direct = session_.device().limits().host_visible;
     std::vector<std::vector<int64_t>> stages = stages_of(session_.main().plan());
+    const std::optional<OtherRows> islands = from_other_rows(session_.compiled());
     std::vector<StateValue> state;
     for (size_t id = 0; id < program.values.size(); ++id) {
         const Value& value = program.values[id];
@@ -242,8 +244,10 @@ std::vector<StateValue> SavedState::views() {
                          executor.tensor(static_cast<ValueId>(id)),
                          std::move(stages[id]),
                          is_fixed(program, static_cast<ValueId>(id)),
-                         value.init.flag("rows_add"),
-                         session_.compiled().loss_scale && is_of_loss_scale(value.name)};
+                         session_.compiled().loss_scale && is_of_loss_scale(value.name),
+                         islands                       ? islands
+                         : value.init.flag("rows_add") ? std::optional(OtherRows::sum)
+                                                       : std::nullopt};
         if (!direct) {
             staging_.resize(std::max(staging_.size(), state.size() + 1));
             staging_[state.size()].resize(static_cast<size_t>(saved.local.bytes()));
@@ -360,6 +364,7 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
             "cannot resume from {}: {}\n  restore it, choose another run.folder, or start over with --fresh",
             store_.place(), other));
     SavedRound round = saved_round(host, session_.compiled().round, restored->step, store_.place());
+    const std::string islands = said_of_islands(*restored, session_.compiled(), round.after);
     const std::optional<LossScale>& scale = session_.compiled().loss_scale;
     if (scale && !restored->loss_scale) begin_loss_scale(state, *scale, restored->step);
     put_back(state);
@@ -373,6 +378,7 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
     resumed.capacity = capacity_in(host);
     resumed.round_after = round_after_ = round.after;
     if (!round.message.empty()) resumed.said.push_back(std::move(round.message));
+    if (!islands.empty()) resumed.said.push_back(islands);
     if (host.contains("bits")) resumed.bits = saved_bits(host["bits"]);
     if (resumed.bits && host.contains("products") && host["products"].is_string())  // in older checkpoints
         resumed.bits->push_back({"products", host["products"].get<std::string>()});

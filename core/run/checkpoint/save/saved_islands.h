@@ -1,0 +1,18 @@
+#pragma once
+#include <optional>
+#include <string>
+
+#include "compile/compile.h"
+#include "run/checkpoint/restore/restore.h"
+
+namespace orrery {
+
+/// How the values of a run are read from a checkpoint of another number of islands, as the option `resume` of the
+/// strategy says; nullopt: the run has no islands.
+std::optional<OtherRows> from_other_rows(const Compiled& compiled);
+
+/// A user message about islands that resumed from another number of them; "" for the same number. Throws Error within a
+/// round if the script allows it only at the end of one. `after`: step after which the round began.
+std::string said_of_islands(const Restored& restored, const Compiled& compiled, int64_t after);
+
+}  // namespace orrery
