@@ -1,8 +1,11 @@
 // Islands: a step is one island's, programs that take no batch are of all, and only these send over the islands' axis.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <map>
 
 #include "compile/compile.h"
+#include "interpreter.h"
 #include "ir/print.h"
 #include "lua/built_strategy.h"
 #include "lua/fake_host.h"
@@ -98,6 +101,39 @@ TEST_CASE("layouts of whole arrays are those of an island's, one dim further") {
     CHECK(array(mean, "b.w").layout.text(mean.plan.mesh) == "site:S(0) dp:S(1)");
     CHECK(array(*compiled.find("inner"), "b.w").layout == array(mean, "b.w").layout);
     CHECK(array(*compiled.find("eval"), "b.w").layout == array(mean, "b.w").layout);
+}
+
+TEST_CASE("gossip without gradients keeps the mean, and a ring of four differs from it by a third after each step") {
+    const auto made = traced("o.methods.gossip(p, { optimizer = o.optim.sgd {} })\n", "site = 4\n", islands);
+    const Program& mix = made->find("mix")->program;
+    std::map<std::string, test::Array> params;
+    const auto fill = [&](const Value& value, ValueId id) {
+        const auto found = params.find(value.name);
+        return found == params.end() ? test::fill_positive(value, id) : found->second;
+    };
+    const auto mean_and_distance = [](const test::Array& array) {
+        const auto [islands, size] = std::pair(array.type.shape[0], array.type.shape[1]);
+        std::vector<double> means(static_cast<size_t>(size));
+        double square = 0;
+        for (int64_t i = 0; i < islands * size; ++i) means[static_cast<size_t>(i % size)] += array.f64()[i] / 4;
+        for (int64_t i = 0; i < islands * size; ++i)
+            square += std::pow(array.f64()[i] - means[static_cast<size_t>(i % size)], 2);
+        return std::pair(means, std::sqrt(square));
+    };
+    for (int step = 0; step < 3; ++step) {
+        const std::vector<test::Array> values = test::evaluate(mix, fill);
+        for (const char* name : {"a.w", "b.w"}) {
+            const ValueId id = mix.find(name).value();
+            const auto update = std::ranges::find(mix.updates, id, &Update::target);
+            REQUIRE(update != mix.updates.end());
+            const auto [means, distance] = mean_and_distance(values[static_cast<size_t>(id)]);
+            const auto [after, left] = mean_and_distance(values[static_cast<size_t>(update->value)]);
+            REQUIRE(distance > 0.01);
+            CHECK(left == Approx(distance / 3).epsilon(1e-12));
+            for (size_t i = 0; i < means.size(); ++i) CHECK(after[i] == Approx(means[i]).epsilon(1e-12));
+            params[name] = values[static_cast<size_t>(update->value)];
+        }
+    }
 }
 
 TEST_CASE("what islands cannot have is refused") {
