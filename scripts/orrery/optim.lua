@@ -132,8 +132,8 @@ end
 
 --- Stochastic gradient descent with momentum (Polyak 1964): m = momentum m + g; p = p - lr m. With nesterov (Nesterov
 -- 1983, as Sutskever et al. 2013 write it): p = p - lr (g + momentum m).
--- options: lr (number or o.lr.*), momentum (0.9; 0 stores no state), nesterov (false), decay (0, added to the gradient),
--- clip (false), groups, name ("").
+-- options: lr (number or o.lr.*), momentum (0.9; 0 stores no state), nesterov (false), decay (0, added to the
+-- gradient), clip (false), groups, name ("").
 function optim.sgd(options)
   local opt = check("sgd", options,
     { lr = 0.1, momentum = 0.9, nesterov = false, decay = 0, clip = false, groups = {}, name = "" })

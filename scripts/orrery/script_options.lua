@@ -88,7 +88,7 @@ function script_options.data_axes(opt, axes)
   return kept
 end
 
---- Trains `program` by script.method: with the optimizer in every step, or as islands, whose strategy becomes the first
+--- Trains `program` by script.method: with the optimizer in every step, or as islands; their strategy becomes the first
 -- of `strategies`. Throws for options of methods that have no effect, and for islands over an axis that the mesh lacks.
 function script_options.train(program, optimizer, strategies, declared, opt)
   local mesh = native.config.mesh
