@@ -5,7 +5,7 @@ local script_options = require "orrery.script_options"
 local words = script_options.words
 
 local cfg = o.config                                          -- the TOML file, read-only
-local declared = {
+local declared = script_options.with_methods {
   model    = { "gpt", "architecture", one_of = { "gpt", "llama", "qwen2", "mixtral", "qwen3_moe" } },
   layers   = { 6, "blocks" },
   embed    = { 384, "width of the residual stream" },
@@ -124,28 +124,30 @@ local model = require("orrery.models." .. opt.model)(sizes)
 local program = o.trace(opt.model, packed and data.placed or data.signature, function(batch)    -- runs once, records
   return model:loss(batch.tokens, batch.targets, packed and batch or nil)
 end)
-program:train_with(o.optim.adamw {
+local adamw = o.optim.adamw {
   lr = o.lr[opt.schedule] { peak = opt.lr, warmup = opt.warmup, floor = opt.lr * opt.floor, steps = cfg.train.steps },
   decay = opt.decay, beta2 = 0.95, clip = 1.0,
-})
+}
 local tensors = model:tensors()                               -- what checkpoint.load finds in published files
 program:weights(tensors)
 local stages = script_options.stages(opt, cfg.mesh)
 local replicate = script_options.replicate(declared, opt, cfg.mesh)
+local axes = script_options.data_axes(opt, { "dp", "ep", "cp" })
 local strategies = {                                          -- an axis that the mesh lacks is skipped
   o.strategy.pipeline { axis = "pp", schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends, layers = stages },
   o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
   o.strategy.expert { axes = words(opt.expert_axes) },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence },
-  o.strategy.data { axis = { "dp", "ep", "cp" }, replicate = replicate, codec = opt.codec,
+  o.strategy.data { axis = axes, replicate = replicate, codec = opt.codec,
     feedback = opt.feedback, zero = opt.zero },
-  o.strategies.codec { axis = { "dp", "ep", "cp" }, params = opt.param_codec },
+  o.strategies.codec { axis = axes, params = opt.param_codec },
   o.strategies.codec { axis = script_options.activation_axes(opt), activations = opt.activation_codec },
 }
 if opt.recompute ~= "none" then
   local kinds = opt.recompute ~= "all" and words(opt.recompute) or nil
   table.insert(strategies, 1, o.strategy.recompute { kinds = kinds, layers = opt.recompute_layers })
 end
+script_options.train(program, adamw, strategies, declared, opt)
 program:parallel(strategies)
 
 local run = program:compile()                                 -- one instruction stream per rank class

@@ -5,7 +5,7 @@ local script_options = require "orrery.script_options"
 local words = script_options.words
 
 local cfg = o.config
-local declared = {
+local declared = script_options.with_methods {
   fused    = { true, "attention as one op; false: scores, mask, softmax and products as ops of their own" },
   loss_tile = { -1, "rows of a tile of the loss; 0: all logits at once; -1: at once up to 2^26, else tiles of 64 MiB" },
   dropout  = { 0.0, "share of activations dropped while training; gpt2 only" },
@@ -91,22 +91,23 @@ end
 local program = o.trace(published.type, packed and data.placed or data.signature, function(batch)
   return model:loss(batch.tokens, batch.targets, packed and batch or nil)
 end)
-program:train_with(o.optim.adamw {
+local adamw = o.optim.adamw {
   lr = o.lr.cosine { peak = opt.lr, warmup = opt.warmup, floor = opt.lr * opt.floor, steps = cfg.train.steps },
   decay = opt.decay, beta2 = 0.95, clip = 1.0,
-})
+}
 local tensors = model:tensors()
 program:weights(tensors)
 local stages = script_options.stages(opt, cfg.mesh)
 local replicate = script_options.replicate(declared, opt, cfg.mesh)
+local axes = script_options.data_axes(opt, { "dp", "ep", "cp" })
 local strategies = {
   o.strategy.pipeline { axis = "pp", schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends, layers = stages },
   o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
   o.strategy.expert { axes = words(opt.expert_axes) },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence, optional = opt.optional },
-  o.strategy.data { axis = { "dp", "ep", "cp" }, replicate = replicate, codec = opt.codec,
+  o.strategy.data { axis = axes, replicate = replicate, codec = opt.codec,
     feedback = opt.feedback, zero = opt.zero },
-  o.strategies.codec { axis = { "dp", "ep", "cp" }, params = opt.param_codec },
+  o.strategies.codec { axis = axes, params = opt.param_codec },
   o.strategies.codec { axis = script_options.activation_axes(opt), activations = opt.activation_codec },
 }
 if opt.recompute ~= "none" then
@@ -116,6 +117,7 @@ if opt.recompute ~= "none" then
   if scopes then scopes[#scopes + 1] = "mtp" end              -- recomputed when all are; counts as no layer
   table.insert(strategies, 1, o.strategy.recompute { kinds = kinds, scopes = scopes, layers = opt.recompute_layers })
 end
+script_options.train(program, adamw, strategies, declared, opt)
 program:parallel(strategies)
 
 local run = program:compile()

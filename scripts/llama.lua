@@ -2,8 +2,9 @@
 -- orrery run scripts/llama.lua --config configs/laptop.toml
 local o     = require "orrery"
 local llama = require "orrery.models.llama"
+local script_options = require "orrery.script_options"
 
-local opt = o.options {
+local declared = script_options.with_methods {
   layers   = { 4, "blocks" },
   embed    = { 256, "width of the residual stream" },
   heads    = { 8, "query heads" },
@@ -19,6 +20,7 @@ local opt = o.options {
   lr       = { 1e-3, "peak learning rate" },
   warmup   = { 50, "steps until the peak" },
 }
+local opt = o.options(declared)
 
 local data = o.data.file { documents = opt.documents }
 local packed = opt.documents or opt.order ~= "natural"        -- attention by documents and positions
@@ -29,12 +31,14 @@ local model = llama {
 local program = o.trace("llama", packed and data.placed or data.signature, function(batch)
   return model:loss(batch.tokens, batch.targets, packed and batch or nil)
 end)
-program:train_with(o.optim.adamw { lr = o.lr.cosine { peak = opt.lr, warmup = opt.warmup, floor = opt.lr / 10 } })
+local adamw = o.optim.adamw { lr = o.lr.cosine { peak = opt.lr, warmup = opt.warmup, floor = opt.lr / 10 } }
 program:weights(model:tensors())
-program:parallel {
+local strategies = {
   o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
-  o.strategy.data { axis = { "dp", "cp" } },
+  o.strategy.data { axis = script_options.data_axes(opt, { "dp", "cp" }) },
 }
+script_options.train(program, adamw, strategies, declared, opt)
+program:parallel(strategies)
 
 local run = program:compile()
 print(run:summary())

@@ -9,7 +9,8 @@ install(TARGETS orrery_link RUNTIME DESTINATION ${CMAKE_INSTALL_LIBDIR}/orrery C
 install(TARGETS orrery EXPORT orrery LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT orrery)
 install(DIRECTORY core/include/orrery DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev
         FILES_MATCHING PATTERN "*.h")
-install(DIRECTORY scripts/orrery DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery/scripts COMPONENT orrery OPTIONAL)
+install(DIRECTORY scripts/orrery DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery/scripts COMPONENT orrery OPTIONAL
+        PATTERN README.md EXCLUDE)
 file(GLOB experiments scripts/*.lua)
 install(FILES ${experiments} DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery/scripts COMPONENT orrery OPTIONAL)
 install(DIRECTORY scripts/templates scripts/ray DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery/scripts

@@ -105,6 +105,7 @@
 ---@class SGDOptions
 ---@field lr? Rate
 ---@field momentum? number
+---@field nesterov? boolean
 ---@field decay? number
 ---@field clip? number | false
 ---@field groups? table[]   as of AdamWOptions

@@ -131,11 +131,16 @@ function optim.adamw(options)
   end
 end
 
---- Stochastic gradient descent with momentum (Polyak 1964): m = momentum m + g; p = p - lr m.
--- options: lr (number or o.lr.*), momentum (0.9; 0 stores no state), decay (0, added to the gradient), clip (false),
--- groups, name ("").
+--- Stochastic gradient descent with momentum (Polyak 1964): m = momentum m + g; p = p - lr m. With nesterov (Nesterov
+-- 1983, as Sutskever et al. 2013 write it): p = p - lr (g + momentum m).
+-- options: lr (number or o.lr.*), momentum (0.9; 0 stores no state), nesterov (false), decay (0, added to the
+-- gradient), clip (false), groups, name ("").
 function optim.sgd(options)
-  local opt = check("sgd", options, { lr = 0.1, momentum = 0.9, decay = 0, clip = false, groups = {}, name = "" })
+  local opt = check("sgd", options,
+    { lr = 0.1, momentum = 0.9, nesterov = false, decay = 0, clip = false, groups = {}, name = "" })
+  if opt.nesterov and opt.momentum == 0 then
+    native.fail("optim.sgd: nesterov needs a momentum above 0; leave momentum out for 0.9")
+  end
   return function(update)
     local scale, rate, _, apply = scale_and_rate(update, opt)
     local function set(target, value) update:set(target, apply:select(value, target)) end
@@ -145,8 +150,9 @@ function optim.sgd(options)
       if group.decay ~= 0 then g = g + p * group.decay end
       if opt.momentum ~= 0 then
         local m = state(update, p, "m", opt)
-        g = m * opt.momentum + g
-        set(m, g)
+        local moved = m * opt.momentum + g
+        set(m, moved)
+        g = opt.nesterov and g + moved * opt.momentum or moved
       end
       set(p, p - g * (group.lr_scale == 1 and rate or rate * group.lr_scale))
     end

@@ -1,5 +1,6 @@
---- What gpt.lua and hf.lua do with their options.
+--- What gpt.lua, llama.lua and hf.lua do with their options.
 local native = require "orrery.native"
+local strategy = require "orrery.strategy"
 
 local script_options = {}
 
@@ -74,6 +75,52 @@ function script_options.check_mixture(declared, opt)
     error(("script.expert_axes = %s: the mesh has no such axis, so that experts would not be split\n  name axes of "
       .. "[mesh], or leave it out"):format(opt.expert_axes), 2)
   end
+end
+
+--- Adds the options of methods (orrery/methods) to those that a script declares. Returns the same table.
+function script_options.with_methods(declared)
+  declared.method = { "none", "islands train on their own and meet now and then; none: gradients are summed every step",
+                      one_of = { "none", "local_sgd", "diloco", "gossip" } }
+  declared.sync_every = { 0, "with method: steps after which islands meet; 0: as many as the method has by default" }
+  declared.islands = { "site", "with method: mesh axis of the islands" }
+  return declared
+end
+
+--- The axes of data parallelism: `axes`, without that of islands.
+function script_options.data_axes(opt, axes)
+  local kept = {}
+  for _, axis in ipairs(axes) do
+    if opt.method == "none" or axis ~= opt.islands then kept[#kept + 1] = axis end
+  end
+  return kept
+end
+
+--- Trains `program` by script.method: with the optimizer in every step, or as islands; their strategy becomes the first
+-- of `strategies`. Throws for options of methods that have no effect, and for islands over an axis that the mesh lacks.
+function script_options.train(program, optimizer, strategies, declared, opt)
+  local mesh = native.config.mesh
+  if opt.method ~= "none" then
+    if not mesh[opt.islands] then
+      error(("script.method = %s: the mesh has no axis %s for its islands\n  set mesh.%s to their number, or "
+        .. "script.islands to an axis of [mesh]"):format(opt.method, opt.islands, opt.islands), 2)
+    end
+    local every = opt.sync_every ~= 0 and opt.sync_every or nil
+    require("orrery.methods." .. opt.method)(program, { optimizer = optimizer, every = every })
+    table.insert(strategies, 1, strategy.plugins.islands { axis = opt.islands })
+    return
+  end
+  local set = "set script.method to " .. table.concat(declared.method.one_of, ", ", 2)
+  for _, key in ipairs { "sync_every", "islands" } do
+    if opt[key] ~= declared[key][1] then
+      error(("script.%s = %s: nothing reads it without script.method\n  leave it out, or %s")
+        :format(key, opt[key], set), 2)
+    end
+  end
+  if (mesh[opt.islands] or 1) > 1 then
+    error(("mesh.%s = %d: the islands of that axis need a method\n  %s, or use mesh.dp for data parallelism")
+      :format(opt.islands, mesh[opt.islands], set), 2)
+  end
+  program:train_with(optimizer)
 end
 
 --- Throws for script.recompute_layers where nothing is recomputed.

@@ -1,10 +1,13 @@
 // Islands: a step is one island's, programs that take no batch are of all, and only these send over the islands' axis.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <cstring>
+#include <map>
 
 #include "compile/compile.h"
 #include "compile/one_island.h"
+#include "interpreter.h"
 #include "ir/print.h"
 #include "lua/built_strategy.h"
 #include "lua/fake_host.h"
@@ -167,6 +170,79 @@ TEST_CASE("layouts of whole arrays are those of an island's, one dim further") {
     CHECK(array(mean, "b.w").layout.text(mean.plan.mesh) == "site:S(0) dp:S(1)");
     CHECK(array(*compiled.find("inner"), "b.w").layout == array(mean, "b.w").layout);
     CHECK(array(*compiled.find("eval"), "b.w").layout == array(mean, "b.w").layout);
+}
+
+TEST_CASE("gossip without gradients keeps the mean, and a ring of four differs from it by a third after each step") {
+    const auto made = traced("o.methods.gossip(p, { optimizer = o.optim.sgd {} })\n", "site = 4\n", islands);
+    const Program& mix = made->find("mix")->program;
+    std::map<std::string, test::Array> params;
+    const auto fill = [&](const Value& value, ValueId id) {
+        const auto found = params.find(value.name);
+        return found == params.end() ? test::fill_positive(value, id) : found->second;
+    };
+    const auto mean_and_distance = [](const test::Array& array) {
+        const auto [islands, size] = std::pair(array.type.shape[0], array.type.shape[1]);
+        std::vector<double> means(static_cast<size_t>(size));
+        double square = 0;
+        for (int64_t i = 0; i < islands * size; ++i) means[static_cast<size_t>(i % size)] += array.f64()[i] / 4;
+        for (int64_t i = 0; i < islands * size; ++i)
+            square += std::pow(array.f64()[i] - means[static_cast<size_t>(i % size)], 2);
+        return std::pair(means, std::sqrt(square));
+    };
+    for (int step = 0; step < 3; ++step) {
+        const std::vector<test::Array> values = test::evaluate(mix, fill);
+        for (const char* name : {"a.w", "b.w"}) {
+            const ValueId id = mix.find(name).value();
+            const auto update = std::ranges::find(mix.updates, id, &Update::target);
+            REQUIRE(update != mix.updates.end());
+            const auto [means, distance] = mean_and_distance(values[static_cast<size_t>(id)]);
+            const auto [after, left] = mean_and_distance(values[static_cast<size_t>(update->value)]);
+            REQUIRE(distance > 0.01);
+            CHECK(left == Approx(distance / 3).epsilon(1e-12));
+            for (size_t i = 0; i < means.size(); ++i) CHECK(after[i] == Approx(means[i]).epsilon(1e-12));
+            params[name] = values[static_cast<size_t>(update->value)];
+        }
+    }
+}
+
+TEST_CASE("diloco with an optimizer for the outer step: SGD with Nesterov momentum gives its own outer step") {
+    const std::string inner = "o.methods.diloco(p, { optimizer = o.optim.sgd { momentum = 0 }, every = 2";
+    const auto ends = [&](const std::string& outer, const std::vector<std::string>& programs) {
+        const auto made = traced(inner + outer + " })\n", "site = 3\n", islands);
+        std::map<std::string, test::Array> arrays;  // by name without "_momentum" and ".m"
+        const auto same = [](std::string name) {
+            for (const char* word : {"_momentum", ".m"})
+                if (name.ends_with(word)) return name.substr(0, name.size() - std::strlen(word)) + ".moved";
+            return name;
+        };
+        for (int round = 0; round < 3; ++round)
+            for (const std::string& name : programs) {
+                const Program& program = made->find(name)->program;
+                const auto values = test::evaluate(program, [&](const Value& value, ValueId) {
+                    const auto found = arrays.find(same(value.name));
+                    const auto id = static_cast<ValueId>(same(value.name).size() + value.name.front());
+                    return found == arrays.end() ? test::fill_positive(value, id) : found->second;
+                });
+                for (const Update& update : program.updates)
+                    if (program.value(update.target).type.count() == 12)  // the counts of the first round remain
+                        arrays[same(program.value(update.target).name)] = values[static_cast<size_t>(update.value)];
+            }
+        return arrays;
+    };
+    const auto own = ends(", lr = 0.6, momentum = 0.8", {"outer"});
+    const auto given = ends(", outer = o.optim.sgd { name = 'outer', lr = 0.6, momentum = 0.8, nesterov = true }",
+                            {"back", "outer", "keep"});
+    for (const char* name : {"a.w", "b.w", "a.w.outer", "b.w.outer"}) {
+        REQUIRE(own.at(name).type.count() == 12);
+        for (int64_t i = 0; i < 12; ++i) CHECK(given.at(name).f64()[i] == Approx(own.at(name).f64()[i]).epsilon(1e-12));
+    }
+    CHECK(has(refused(inner + ", lr = 1, outer = o.optim.sgd {} })\n", "site = 2\n", islands),
+              "lr and momentum have no effect with outer"));
+    CHECK(has(
+        refused("o.methods.diloco(p, { optimizer = o.optim.sgd {}, outer = o.optim.sgd {} })\n", "site = 2\n", islands),
+        "two optimizers of the round own the state a.w.m"));
+    CHECK(has(refused("p:train_with(o.optim.sgd { momentum = 0, nesterov = true })\n", "site = 2\n", islands),
+              "nesterov needs a momentum above 0"));
 }
 
 TEST_CASE("what islands cannot have is refused") {

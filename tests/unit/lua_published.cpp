@@ -90,6 +90,8 @@ TEST_CASE("every published fixture is built from its config.json and fits its we
         CHECK(host->trained == 1);
         CHECK_NOTHROW(check_weights(host->experiment->train(), folder, host->experiment->recipe->weights));
     }
+    const auto apart = run(in_source("tests/transformers/llama"), 13, {"mesh.site=2", "script.method=diloco"});
+    CHECK(apart->experiment->recipe->also.size() == 3);
 }
 
 TEST_CASE("every key of the most used small models is known; only the sizes are smaller here") {
