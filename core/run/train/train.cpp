@@ -164,6 +164,7 @@ private:
         saving_.prepare(first, evaluation_);
         session_.keep();
         if (run_.resumed) run_.resumed(first - 1);
+        steps_.send_again(first - 1);
         step_began_ = Clock::now();
         for (int64_t step = first; step <= run_.options.steps; ++step) {
             const StepPrograms::Step ready = prepare(step);
@@ -186,11 +187,15 @@ private:
             const bool may_be_best = run_.keep.best > 0 && step == run_.options.steps && all < Status::stop;
             if ((every > 0 && step % every == 0) || may_be_best || asked.evaluate) evaluate(step);
             session_.at("save");
-            if (all >= Status::stop) saving_.end(step, all, vote, loss_);
+            if (all >= Status::stop) {
+                steps_.settle();
+                saving_.end(step, all, vote, loss_);
+            }
             saving_.step_took(seconds_since(begun));  // without the save, which is timed separately
             saving_.save_if_due(step, all, loss_, mean_step_s(), asked.save);
             step_began_ += Clock::now() - ended;  // the save is not part of the next step
         }
+        steps_.settle();  // peers may still need this rank
     }
 
     /// Makes the program and executor of a step ready, for the current capacity.
@@ -239,6 +244,7 @@ private:
                 set_status(program.program.plan.program, program.places,
                            vote.mine(saving_.status(), saving_.time_left()), program.inputs.data());
                 program.executor.run(program.inputs.data(), program.results.data());
+                for (Executor* const awaiting : program.awaits) awaiting->start();
                 if (std::ranges::find(ran_, &program) == ran_.end()) ran_.push_back(&program);
                 if (run_.metrics) results_.read(program.program.plan.program, program.results);
                 if (const double norm = program.results.scalar(guard_name); !std::isfinite(norm))
@@ -252,7 +258,10 @@ private:
     /// after it in which the islands met; where none did, Status::go_on.
     Status voted(const StepPrograms::Step& now, const StopVote& vote) const {
         const HostResults* results = &now.results;
-        if (session_.compiled().islands.any()) results = ran_.empty() ? nullptr : &ran_.back()->results;
+        if (session_.compiled().islands.any()) {
+            const auto met = std::find_if(ran_.rbegin(), ran_.rend(), [](auto* ran) { return ran->awaits.empty(); });
+            results = met == ran_.rend() ? nullptr : &(*met)->results;
+        }
         return results ? vote.all(*results, saving_.status(), saving_.time_left()) : Status::go_on;
     }
 

@@ -27,13 +27,7 @@ return function(program, options)
   program:also("outer", function(update)
     local mean = islands.meet(update)
     for p in update:params() do
-      local outer, moved = update:state(p, "outer"), update:state(p, "outer_momentum")
-      local away = outer - mean(p)
-      local next = moved * momentum + away
-      local params = outer - (away + next * momentum) * lr
-      update:set(moved, next)
-      update:set(outer, params)
-      update:set(p, params)
+      update:set(p, islands.outer_step(update, p, update:state(p, "outer") - mean(p), lr, momentum))
     end
   end)
   local rest = every > 1 and ("inner*%d "):format(every - 1) or ""
