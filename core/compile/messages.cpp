@@ -10,15 +10,17 @@
 #include "compile/islands.h"
 #include "compile/round.h"
 #include "ir/describe.h"
+#include "ir/op.h"
 #include "plan/access.h"
 #include "plan/opening.h"
 
 namespace orrery {
 namespace {
 
-/// Whether the op is that of update:arrived: it sums a sent state over all islands.
+/// Whether the op is that of update:arrived: it reduces a sent state over all islands.
 bool arrives(const Program& program, const Op& op) {
-    return op.kind == "sum" && is_sent(program.value(op.inputs[0])) && op.attributes.integers("dims") == Shape{0};
+    return op_def(op.kind).reduces && is_sent(program.value(op.inputs[0])) &&
+           op.attributes.integers("dims") == Shape{0};
 }
 
 /// The states that a program reads as messages, by name. Throws Error if it uses a sent state in another way.

@@ -35,7 +35,7 @@ public:
     /// repeated part has no step, or if a program without a batch follows an action in the same step. The functions
     /// below need it.
     void prove(const std::vector<bool>& takes_batch);
-    /// Sets by index the program whose messages a program waits for; none: it waits for no message. Throws Error
+    /// Sets by index the sender of the messages that a program waits for; none: it waits for no message. Throws Error
     /// unless the two alternate in the whole run, repetitions and their edges included, and the sender comes first.
     void prove_messages(const std::vector<int>& senders);
     /// Returns the programs that wait, after a step and what belongs to it, for messages that are on their way.

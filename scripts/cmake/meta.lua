@@ -780,8 +780,8 @@ function islands.count(update, part) end
 ---@param update Update
 ---@return fun(x: Value): Value
 function islands.meet(update) end
---- For a program that sends a part of the params: send(state, x) begins to send x, weighted by what the island has counted
---- for the part since it was last sent.
+--- For a program that sends a part of the params: send(state, x) begins to send x, weighted by what the island has
+--- counted for the part since it was last sent.
 ---@param update Update
 ---@param part integer
 ---@return fun(state: Value, x: Value)
@@ -791,14 +791,15 @@ function islands.send(update, part) end
 ---@param part integer
 ---@return fun(state: Value): Value
 function islands.arrive(update, part) end
---- The next outer params, by SGD with Nesterov momentum, of what the islands moved away from them on average.
+--- The next outer params: SGD with Nesterov momentum moves `outer`, a state of p, by `away`.
 ---@param update Update
 ---@param p Value
+---@param outer Value
 ---@param away Value
 ---@param lr number
 ---@param momentum number
 ---@return Value
-function islands.outer_step(update, p, away, lr, momentum) end
+function islands.outer_step(update, p, outer, away, lr, momentum) end
 --- By name of a param the number of its fragment: whole layers in their order, about equal in size.
 ---@param update Update
 ---@param count integer

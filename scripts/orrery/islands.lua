@@ -67,8 +67,8 @@ function islands.send(update, part)
   return function(state, x) update:send(state, none(x):select(native.constant(0), x * weight(x))) end
 end
 
---- islands.arrive(update, part): for the program that waits for the part. Returns mean(state): the weighted mean of what
--- the islands have sent. Reports the mean loss of the part's round.
+--- islands.arrive(update, part): for the program that waits for the part. Returns mean(state), the weighted mean of
+-- what the islands have sent. Reports the mean loss of the part's round.
 function islands.arrive(update, part)
   local dims = island_dims(update)
   local total = update:arrived(totals("sent_count", dims, part))
@@ -76,10 +76,10 @@ function islands.arrive(update, part)
   return function(state) return update:arrived(state) / total end
 end
 
---- islands.outer_step(update, p, away, lr, momentum) -> the next outer params: SGD with Nesterov momentum moves the outer
--- value of p by `away`, the mean of what the islands moved away from it.
-function islands.outer_step(update, p, away, lr, momentum)
-  local outer, moved = update:state(p, "outer"), update:state(p, "outer_momentum")
+--- islands.outer_step(update, p, outer, away, lr, momentum) -> the next outer params: SGD with Nesterov momentum moves
+-- `outer`, a state of p, by `away`, the mean of what the islands moved away from it.
+function islands.outer_step(update, p, outer, away, lr, momentum)
+  local moved = update:state(p, "outer_momentum")
   local next = moved * momentum + away
   local params = outer - (away + next * momentum) * lr
   update:set(moved, next)

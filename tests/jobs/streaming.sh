@@ -43,8 +43,8 @@ for case in "" "mesh.dp=2 script.zero=3" "mesh.tp=2" "mesh.pp=2 train.microbatch
     rm -rf table
 done
 
-# A run resumes with the same bits where nothing is on its way (4), after a fragment was sent (2, 3), and in a later round
-# with one and with two on their way (11, 17 sends the third and receives the second).
+# A run resumes with the same bits where nothing is on its way (4), after a fragment was sent (2, 3), and in a later
+# round (11, 17, where one has arrived and the next was sent).
 resumes=(--set mesh.site=2 --set checkpoint.every_steps=1)
 trained_in whole tables.lua "${settings[@]}" "${resumes[@]}" --set train.steps=20
 losses whole > whole.txt

@@ -27,7 +27,8 @@ return function(program, options)
   program:also("outer", function(update)
     local mean = islands.meet(update)
     for p in update:params() do
-      update:set(p, islands.outer_step(update, p, update:state(p, "outer") - mean(p), lr, momentum))
+      local outer = update:state(p, "outer")
+      update:set(p, islands.outer_step(update, p, outer, outer - mean(p), lr, momentum))
     end
   end)
   local rest = every > 1 and ("inner*%d "):format(every - 1) or ""

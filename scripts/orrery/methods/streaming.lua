@@ -3,8 +3,8 @@
 local islands = require "orrery.islands"
 local numbers = require "orrery.numbers"
 
---- methods.streaming(program, { optimizer = o.optim.adamw {}, every = 50, fragments = 4, tau = 5, alpha = 0.5, lr = 0.7,
--- momentum = 0.9 }): takes the place of program:train_with. `alpha`: weight of an island's own params in the mix.
+--- methods.streaming(program, { optimizer = o.optim.adamw {}, every = 50, fragments = 4, tau = 5, alpha = 0.5 }): takes
+-- the place of program:train_with. `alpha`: weight of an island's own params in the mix; `lr`, `momentum` as of diloco.
 return function(program, options)
   local every, fragments, tau = options.every or 50, options.fragments or 4, options.tau or 5
   local alpha, lr, momentum = options.alpha or 0.5, options.lr or 0.7, options.momentum or 0.9
@@ -35,7 +35,7 @@ return function(program, options)
     program:also("receive" .. k, function(update)
       local mean = islands.arrive(update, k)
       each(update, function(p, sent)
-        local outer = islands.outer_step(update, p, mean(sent), lr, momentum)
+        local outer = islands.outer_step(update, p, update:state(p, "outer"), mean(sent), lr, momentum)
         update:set(p, p * alpha + outer * (1 - alpha))
       end)
     end)
