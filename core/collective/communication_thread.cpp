@@ -2,7 +2,7 @@
 
 namespace orrery {
 
-CommunicationThread::CommunicationThread() {
+CommunicationThread::CommunicationThread(size_t slots) : calls_(slots) {
     constexpr size_t dims = 8;  // max number of dims of a tensor for which a call allocates nothing
     for (Call& call : calls_)
         for (Tensor* tensor : {&call.in, &call.out}) tensor->shape.reserve(dims);
@@ -19,8 +19,8 @@ CommunicationThread::~CommunicationThread() {
 uint64_t CommunicationThread::issue(Opcode opcode, Communicator& to, const Tensor& in, const Tensor& out, ReduceOp op) {
     rethrow(issued_);
     const uint64_t ticket = issued_ + 1;
-    if (ticket > slots) block(ticket - slots);
-    Call& call = calls_[ticket % slots];
+    if (ticket > calls_.size()) block(ticket - calls_.size());
+    Call& call = calls_[ticket % calls_.size()];
     call.opcode = opcode;
     call.to = &to;
     call.in = in;  // assigned, not moved, so that the memory of the queue's shape is reused
@@ -63,8 +63,8 @@ void CommunicationThread::work() {
         if (may == stop) return;
         if (!error_) {
             try {
-                at_hand_.store(calls_[next % slots].mark, std::memory_order_relaxed);
-                const Call& call = calls_[next % slots];
+                at_hand_.store(calls_[next % calls_.size()].mark, std::memory_order_relaxed);
+                const Call& call = calls_[next % calls_.size()];
                 const auto begin = std::chrono::steady_clock::now();
                 call_collective(*call.to, call.opcode, call.in, call.out, call.op).wait();
                 const auto end = std::chrono::steady_clock::now();

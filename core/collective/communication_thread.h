@@ -1,5 +1,4 @@
 #pragma once
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -7,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "collective/forwarding_communicator.h"
 
@@ -43,7 +43,8 @@ public:
         Interval* when = nullptr;
     };
 
-    CommunicationThread();
+    /// `slots`: max number of calls in flight; a further one blocks.
+    explicit CommunicationThread(size_t slots = 64);
     /// Waits for all issued calls. Calls that may never complete must be ended before by aborting their communicators.
     ~CommunicationThread();
     CommunicationThread(const CommunicationThread&) = delete;
@@ -58,7 +59,7 @@ public:
     }
     /// Returns the instruction of the call that is running or has failed; -1: none. May be called from any thread.
     int at_hand() const { return at_hand_.load(std::memory_order_relaxed); }
-    /// Issues a call; returns its ticket. Blocks only when 64 calls are in flight. Throws the error of an earlier call.
+    /// Issues a call; returns its ticket. Blocks only when all slots are in use. Throws the error of an earlier call.
     uint64_t issue(Opcode opcode, Communicator& to, const Tensor& in, const Tensor& out, ReduceOp op);
     bool idle() const { return finished_.load(std::memory_order_acquire) == issued_; }
     /// done() and wait() throw the error of the first failed call up to `ticket`. Calls after a failed one never start.
@@ -67,14 +68,13 @@ public:
     void drain() const { wait(issued_); }
 
 private:
-    static constexpr uint64_t slots = 64;
     static constexpr uint64_t stop = ~uint64_t{0};
 
     void work();
     void block(uint64_t ticket) const;
     void rethrow(uint64_t ticket) const;
 
-    std::array<Call, slots> calls_;
+    std::vector<Call> calls_;  ///< by ticket modulo their number
     int mark_ = -1;
     CallTimes* times_ = nullptr;
     Interval* when_ = nullptr;

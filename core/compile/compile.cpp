@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/suggest.h"
 #include "base/text.h"
+#include "compile/messages.h"
 #include "ir/flops.h"
 #include "ir/op.h"
 #include "orrery/strategy.h"
@@ -238,11 +239,13 @@ CompiledProgram compile_program(const Experiment& experiment, const MarkedProgra
     CompileOptions options = given;
     options.redistribution = experiment.recipe->redistribution;
     const Islands& islands = experiment.recipe->islands;  // which vote where they meet
-    options.status_word = made.entry.role == (islands.any() ? ProgramRole::update : ProgramRole::train);
+    options.status_word = made.entry.role == (islands.any() ? ProgramRole::update : ProgramRole::train) &&
+                          !sends(made.program);  // which waits for no other island
     if (experiment.schedule) options.schedule = &*experiment.schedule;
     try {
         CompiledProgram program = compile_one(made.entry, made.program, made.mesh, places, options);
         if (islands.any() && made.entry.role == ProgramRole::train) give_slices(program.plan, islands);
+        if (islands.any() && made.entry.role == ProgramRole::update) check_opening(program.plan, islands);
         return program;
     } catch (const Error& error) {
         if (!is_smaller_step(made.entry, experiment.recipe->batch)) throw;

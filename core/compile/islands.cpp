@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "compile/messages.h"
 #include "compile/passes/prune.h"
 #include "compile/program_set.h"
 #include "compile/recipe.h"
@@ -178,6 +179,7 @@ Program mark_whole(const Program& whole, const Program& step, const Mesh& mesh, 
     }
     if (!step.pipeline().axis.empty()) marked.pipeline(step.pipeline());
     for (const EdgeMark& edge : step.edges()) marked.edge(edge.axis, edge.phase, edge.option, edge.value, {});
+    complete_messages(marked, islands);
     return marked;
 }
 

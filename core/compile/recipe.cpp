@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/suggest.h"
 #include "base/text.h"
+#include "compile/messages.h"
 #include "compile/pipeline.h"
 #include "ir/describe.h"
 #include "ir/print.h"
@@ -191,6 +192,9 @@ void make_round(Experiment& made_of, Program step, const Mesh& mesh, Recipe& rec
         others.emplace_back(std::move(entry), std::move(other));
     }
     recipe.round.prove(takes_batch);
+    std::vector<const Program*> by_name(names.size(), nullptr);
+    for (const auto& [entry, program] : others) by_name[round_index(recipe.round, entry)] = &program;
+    prove_messages(recipe.round, by_name);
     const auto trains = [](const Program& program) {
         return std::ranges::any_of(program.updates,
                                    [&](const Update& u) { return program.value(u.target).role == Role::param; });

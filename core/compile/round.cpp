@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "orrery/mark.h"
 
 namespace orrery {
 namespace {
@@ -167,6 +168,84 @@ void Round::prove(const std::vector<bool>& takes_batch) {
             fmt::format("{}a program that takes no batch follows save or evaluate in the same step\n  write save "
                         "and evaluate after the last program of a step",
                         about));
+}
+
+namespace {
+
+/// What the proof knows of a sequence of runs of a program that sends and of the one that waits, so that T*50 is proved
+/// as T T is.
+struct Crossings {
+    enum Event : uint8_t { nothing, sent, received } first = nothing, last = nothing;
+    bool sent_twice = false, received_twice = false;
+
+    Crossings then(const Crossings& next) const {
+        const bool same = last != nothing && last == next.first;
+        return {first == nothing ? next.first : first, next.last == nothing ? last : next.last,
+                sent_twice || next.sent_twice || (same && last == sent),
+                received_twice || next.received_twice || (same && last == received)};
+    }
+};
+
+}  // namespace
+
+void Round::prove_messages(const std::vector<int>& senders) {
+    senders_ = senders;
+    for (size_t name = 0; name < names_.size(); ++name) {
+        if (senders[name] == none) continue;
+        const auto sender = static_cast<size_t>(senders[name]);
+        const std::function<Crossings(const Part&)> crossings = [&](const Part& part) {
+            Crossings all;
+            if (part.parts.empty() && part.name == sender) all.first = all.last = Crossings::sent;
+            if (part.parts.empty() && part.name == name) all.first = all.last = Crossings::received;
+            for (const Part& inner : part.parts) all = all.then(crossings(inner));
+            return part.times > 1 ? all.then(all) : all;
+        };
+        Crossings all;
+        for (const Part& stretch : stretches_) all = all.then(crossings(stretch));
+        const Crossings repeated = crossings(stretches_.back());
+        all = all.then(repeated);
+        const std::string about = fmt::format("round {}: ", quote(text_));
+        if (all.first == Crossings::received || all.received_twice)
+            throw Error(origin_, fmt::format("{}{} waits for what nothing has started\n  write {} before each {}, and "
+                                             "as often, also inside brackets and from one repetition to the next",
+                                             about, names_[name], names_[sender], names_[name]));
+        if (all.sent_twice)
+            throw Error(origin_, fmt::format("{}{} starts its messages again before {} has waited for them\n  write "
+                                             "{} between two of {}, also from one repetition to the next",
+                                             about, names_[sender], names_[name], names_[name], names_[sender]));
+        if (all.last == Crossings::sent && repeated.last == Crossings::nothing)
+            throw Error(origin_, fmt::format("{}no program waits for what {} has started\n  write {} after it", about,
+                                             names_[sender], names_[name]));
+    }
+}
+
+/// Which of two names is the last among the first `runs` runs of `parts`; none: neither is.
+int Round::last_of(const std::vector<Part>& parts, int64_t runs, int first, int second) {
+    int last = none;
+    const auto see = [&](int seen) { last = seen == none ? last : seen; };
+    for (const Part& part : parts) {
+        if (runs == 0) break;
+        const int64_t now = std::min(runs, part.runs * part.times);
+        const int name = static_cast<int>(part.name);
+        if (part.parts.empty() && (name == first || name == second)) see(name);
+        if (now >= part.runs) see(last_of(part.parts, part.runs, first, second));
+        see(last_of(part.parts, now % part.runs, first, second));
+        runs -= now;
+    }
+    return last;
+}
+
+std::vector<size_t> Round::awaited(int64_t step) const {
+    std::vector<size_t> all;
+    std::vector<Part> parts = stretches_;
+    int64_t before = 0;
+    for (const Part& stretch : stretches_) before += &stretch == &stretches_.back() ? 0 : stretch.runs;
+    const int64_t runs = run_of(step + 1);
+    parts.back().times = runs > before ? (runs - before) / parts.back().runs + 1 : 1;
+    for (size_t name = 0; name < senders_.size(); ++name)
+        if (senders_[name] != none && last_of(parts, runs, senders_[name], static_cast<int>(name)) == senders_[name])
+            all.push_back(name);
+    return all;
 }
 
 size_t Round::name_at(const std::vector<Part>& parts, int64_t run) {

@@ -35,6 +35,13 @@ public:
     /// repeated part has no step, or if a program without a batch follows an action in the same step. The functions
     /// below need it.
     void prove(const std::vector<bool>& takes_batch);
+    /// Sets by index the sender of the messages that a program waits for; none: it waits for no message. Throws Error
+    /// unless the two alternate in the whole run, repetitions and their edges included, and the sender comes first.
+    void prove_messages(const std::vector<int>& senders);
+    /// Returns the programs that wait, after a step and what belongs to it, for messages that are on their way.
+    std::vector<size_t> awaited(int64_t step) const;
+    /// By index: what prove_messages was given; empty: no program sends.
+    const std::vector<int>& senders() const { return senders_; }
     /// Returns the index in names() of the program that a step of the round runs; steps count from 1.
     size_t program_of(int64_t step) const;
     /// Calls `run` with the index of each program and action that belongs to a step, in order.
@@ -65,6 +72,7 @@ private:
     struct Reader;
     std::string written(int64_t times, bool actions) const;
     void count(Part& part) const;
+    static int last_of(const std::vector<Part>& parts, int64_t runs, int first, int second);
     static size_t name_at(const std::vector<Part>& parts, int64_t run);
     static int64_t run_of(const std::vector<Part>& parts, int64_t step);
     size_t name_at(int64_t run) const;
@@ -74,6 +82,7 @@ private:
     Origin origin_;
     std::vector<std::string> names_;
     std::vector<bool> takes_batch_;
+    std::vector<int> senders_;
     std::vector<Part> stretches_;  ///< parts of the text that `, then` separates; the last one repeats
 };
 

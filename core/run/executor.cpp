@@ -7,6 +7,8 @@
 #include <span>
 
 #include "base/processors.h"
+#include "plan/access.h"
+#include "plan/opening.h"
 #include "plan/print.h"
 #include "plan/walk.h"
 #include "run/capture_vote.h"
@@ -151,10 +153,10 @@ struct Executor::Machine {
         const Event ready = after(index);
         const Instruction& i = instruction(index);
         Communicator& c = *launch(index).communicator;
-        if (e.thread_) {
+        if (CommunicationThread* const thread = index < e.opening_ ? e.opening_thread_ : e.thread_) {
             const int64_t position = position_of(e.class_, {index, e.run_});
-            e.thread_->mark(position, &e.costs_[launch(index).cost].beside,
-                            e.record_ ? &e.record_->beside[position] : nullptr);
+            thread->mark(position, &e.costs_[launch(index).cost].beside,
+                         e.record_ ? &e.record_->beside[position] : nullptr);
         }
         e.event({index, e.run_}) = call_collective(c, i.opcode, tensor(index, 0), tensor(index, 1), i.reduce, ready);
         charge(index);
@@ -212,12 +214,14 @@ struct Executor::ObservedMachine {
 };
 
 Executor::Executor(const Plan& plan, int64_t rank, Device& device, std::vector<Communicator*> by_axis, void* persistent,
-                   void* scratch)
+                   void* scratch, std::vector<Communicator*> opening)
     : plan_(plan),
       class_(plan.class_of(rank)),
       rank_(rank),
       device_(device),
       by_axis_(std::move(by_axis)),
+      opening_by_axis_(std::move(opening)),
+      opening_(orrery::opening(plan.program, class_)),
       arenas_{static_cast<char*>(persistent), static_cast<char*>(scratch)},
       inputs_(host_inputs(plan.program, class_)),
       results_(host_results(plan.program, class_)) {
@@ -225,6 +229,7 @@ Executor::Executor(const Plan& plan, int64_t rank, Device& device, std::vector<C
         throw Error("this plan is for cost estimates only (sim/software): it has no memory addresses and cannot run",
                     Fault::failed);
     by_axis_.resize(plan.mesh.ids(), nullptr);
+    opening_by_axis_.resize(plan.mesh.ids(), nullptr);
     begun_.resize(by_axis_.size(), 0);
     cost_id({"waiting", Time::Kind::waiting});
     prepare_kernels();
@@ -310,7 +315,7 @@ void Executor::resolve(const Instruction& instruction, int index) {
         launch.cost = cost_id({"copy", Time::Kind::compute, none, instruction.opcode, none, bytes});
     } else {
         const std::string& axis = plan_.mesh.axis(instruction.axis).name;
-        launch.communicator = by_axis_[instruction.axis];
+        launch.communicator = (index < opening_ ? opening_by_axis_ : by_axis_)[instruction.axis];
         if (!launch.communicator)
             throw Error(describe(plan_, class_, index) + ": there is no communicator for axis " + axis, Fault::failed);
         int64_t bytes = instruction.operands.front().type.bytes();
@@ -428,10 +433,30 @@ void Executor::copied_beside(const Event& gate, std::vector<bool> writes) {
         if (class_.stream[i].queue == 0 && gated_[i]) gate_at_ = i;
 }
 
+void Executor::start() {
+    if (opening_ == 0) return;
+    assert(!started_);
+    started_ = true;
+    running_.store(true, std::memory_order_relaxed);
+    guarded([&] {
+        Machine machine(*this);
+        for (int i = 0; i < opening_; ++i) visit(class_, i, machine);
+    });
+    running_.store(false, std::memory_order_relaxed);
+}
+
+void Executor::settle() {
+    if (!started_) return;
+    guarded([&] {
+        for (int i = 0; i < opening_; ++i)
+            if (is_collective(class_.stream[i].opcode)) event({i, 0}).wait();
+    });
+}
+
 void Executor::run(const void* inputs, void* results) {
     const bool first = steps_.fetch_add(1, std::memory_order_relaxed) == 0;
     running_.store(true, std::memory_order_relaxed);
-    if (!first && !tried_capture_ && device_.captures()) {
+    if (!first && !tried_capture_ && opening_ == 0 && device_.captures()) {
         guarded([&] { capture(); });
         if (exchange_) vote();
         if (graph_) cost_id({"captured step", Time::Kind::compute});
@@ -444,7 +469,11 @@ void Executor::run(const void* inputs, void* results) {
         if (record_) record_->spans.push_back({StepRecord::What::inputs, none, none, {begin, Machine::Clock::now()}});
         if (replays_) return replay(results);
         Machine machine(*this);
-        walk(class_, machine);
+        if (started_)
+            for (int i = opening_; i < std::ssize(class_.stream); ++i) visit(class_, i, machine);
+        else
+            walk(class_, machine);
+        started_ = false;
         end(results);
         machine.spend(0, {StepRecord::What::end});
         if (first) keep_first();

@@ -55,8 +55,9 @@ public:
     /// `by_axis`: communicators by AxisId, nullptr for axes without communication. `persistent`: memory of
     /// Persistent::bytes(); `scratch`: memory of RankClass::scratch_bytes. Plan, device, communicators and memory must
     /// outlive the executor. Throws Error naming op and script line if the device cannot run a kernel.
+    /// `opening`: communicators of the plan's opening (plan/opening.h), in place of those of `by_axis`.
     Executor(const Plan& plan, int64_t rank, Device& device, std::vector<Communicator*> by_axis, void* persistent,
-             void* scratch);
+             void* scratch, std::vector<Communicator*> opening = {});
     ~Executor();
     Executor(const Executor&) = delete;
     Executor& operator=(const Executor&) = delete;
@@ -67,6 +68,11 @@ public:
     /// values and script line; values on the device are then undefined. If the device can capture, the second step is
     /// captured, and each later step replays it with one launch.
     void run(const void* inputs = nullptr, void* results = nullptr);
+    /// Begins the plan's opening: its messages are on their way when this returns, and the next run() does the rest. No
+    /// effect without an opening.
+    void start();
+    /// Waits until the messages that start() began have arrived.
+    void settle();
     /// Offsets of inputs, and of results of at most small_result_bytes, in the host memory that run() is given.
     const HostPlaces& inputs() const { return inputs_; }
     const HostPlaces& results() const { return results_; }
@@ -78,6 +84,8 @@ public:
     void capture_together(TextExchange exchange) { exchange_ = std::move(exchange); }
     /// Runs collectives on `thread`, alongside kernels.
     void collectives_by(CommunicationThread& thread) { thread_ = &thread; }
+    /// Runs the collectives of the plan's opening on `thread`.
+    void opening_by(CommunicationThread& thread) { opening_thread_ = &thread; }
     /// Implementations that the device chose for kernels, with the number of kernel specs: "attention (2): cuDNN".
     std::vector<std::string> choices() const;
     /// Runs one step, each instruction to its end before the next one, and calls the observer before and after each.
@@ -172,7 +180,9 @@ private:
     const RankClass& class_;
     int64_t rank_;
     Device& device_;
-    std::vector<Communicator*> by_axis_;
+    std::vector<Communicator*> by_axis_, opening_by_axis_;
+    const int opening_;     ///< number of instructions of the plan's opening
+    bool started_ = false;  ///< whether the opening runs or has run, and the rest has not
     char* arenas_[2];
     const HostPlaces inputs_, results_;
     Memory kernel_scratch_;
@@ -208,7 +218,7 @@ private:
     std::vector<bool> gated_;            ///< by instruction: whether it waits for gate_
     int gate_at_ = none;                 ///< the first instruction of the compute queue that waits for gate_
     std::atomic<int> position_{0};
-    CommunicationThread* thread_ = nullptr;
+    CommunicationThread *thread_ = nullptr, *opening_thread_ = nullptr;
     std::atomic<bool> running_{false};
     std::atomic<int64_t> steps_{0};
 };

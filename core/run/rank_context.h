@@ -25,6 +25,9 @@ struct RankSetting {
     std::vector<const Plan*> plans;  ///< plans known from the start: at least one, all of one mesh
     /// Makes the transport of a mesh axis over which ranks communicate. Axes may share a transport.
     std::function<std::shared_ptr<Transport>(const Axis&)> transport = {};
+    /// Makes another one of the axis for messages of openings (plan/opening.h), which another thread uses. Empty: the
+    /// same one.
+    std::function<std::shared_ptr<Transport>(const Axis&)> own_transport = {};
     Rendezvous* rendezvous = nullptr;  ///< required if ranks communicate over an axis
     std::chrono::milliseconds timeout{20'000};
     std::map<std::string, std::vector<ChunkTable>> collectives = {};  ///< proved algorithm of each axis's collectives
@@ -41,8 +44,9 @@ struct RankSetting {
 class RankContext {
 public:
     /// Allocates the persistent arena, shared by all programs, and a scratch arena for the largest plan, both of the
-    /// size that this rank needs. Then makes a communicator for each named axis, and for each joined axis ("dp+tp") of
-    /// the plans' messages. Collective over all ranks of the mesh. On failure aborts the communicators that it made.
+    /// size that this rank needs. Then makes a communicator for each named axis, for each joined axis ("dp+tp") of the
+    /// plans' messages, and for each axis of their openings another one, with a thread for all of these. Collective
+    /// over all ranks of the mesh. On failure aborts the communicators that it made.
     explicit RankContext(const RankSetting& setting);
     /// Aborts collectives in progress.
     ~RankContext();
@@ -76,7 +80,10 @@ private:
     };
     template <class Connects>
     void or_abort(Connects connects);
+    std::unique_ptr<Communicator> made(const Mesh& mesh, AxisId axis, Transport& transport, const std::string& prefix,
+                                       std::unique_ptr<CommunicationThread>* thread, size_t slots);
     void connect(const Mesh& mesh, AxisId axis, const std::set<std::string>& background);
+    void connect_openings(const RankSetting& setting);
     void connect_joined(const Plan& plan, const std::set<std::string>& background);
     Communicator* along(const Mesh& mesh, AxisId axis) const;
 
@@ -90,7 +97,10 @@ private:
     Arenas arenas_;
     std::vector<std::shared_ptr<Transport>> transports_;  ///< by index of the mesh axis; nullptr: not needed
     std::map<std::string, std::unique_ptr<Communicator>> communicators_;
-    std::unique_ptr<CommunicationThread> thread_;
+    std::vector<std::shared_ptr<Transport>> own_transports_;
+    std::vector<std::unique_ptr<Communicator>> of_openings_;  ///< by AxisId; nullptr: no opening has messages over it
+    std::map<const Plan*, int64_t> scratch_;                  ///< by plan with an opening: its place in the arena
+    std::unique_ptr<CommunicationThread> thread_, opening_thread_;
 };
 
 }  // namespace orrery

@@ -225,6 +225,10 @@ void Session::assemble(Config& config, const Registry& registry) {
             transport = make_transport(name, transport_origin(settings_, config, axis.name), config, registry);
         return transport;
     };
+    setting.own_transport = [&](const Axis& axis) {
+        return make_transport(settings_.transport_of(axis.name), transport_origin(settings_, config, axis.name), config,
+                              registry);
+    };
     setting.rendezvous = rendezvous_.get();
     // All ranks have joined now: connecting takes only network time, so it is limited like a wait within a step.
     exchange("connecting", "", WaitLimit::step);

@@ -391,6 +391,14 @@ function Update:states(apply) end
 ---@param target Value
 ---@param value Value
 function Update:set(target, value) end
+--- In a program that sees all islands: sets the state, and begins to send it while steps run.
+---@param state Value
+---@param value Value
+function Update:send(state, value) end
+--- In the program that waits for it: the sum over the islands of a state that another program has sent.
+---@param state Value
+---@return Value
+function Update:arrived(state) end
 --- The host reads the value after each step.
 ---@param name string
 ---@param value Value
@@ -787,11 +795,37 @@ function optim.guard(update) end
 local islands = {}
 --- Counts a step of an island: at the end of the step's update, after what reads gradients.
 ---@param update Update
-function islands.count(update) end
+---@param part? integer   of the params, with counts of its own (islands.send)
+function islands.count(update, part) end
 --- In a program without a batch: begins the next round's counts and returns the weighted mean, a function of an array.
 ---@param update Update
 ---@return fun(x: Value): Value
 function islands.meet(update) end
+--- For a program that sends a part of the params: send(state, x) begins to send x, weighted by what the island has
+--- counted for the part since it was last sent.
+---@param update Update
+---@param part integer
+---@return fun(state: Value, x: Value)
+function islands.send(update, part) end
+--- For the program that waits for the part: mean(state) is the weighted mean of what the islands have sent.
+---@param update Update
+---@param part integer
+---@return fun(state: Value): Value
+function islands.arrive(update, part) end
+--- The next outer params: SGD with Nesterov momentum moves `outer`, a state of p, by `away`.
+---@param update Update
+---@param p Value
+---@param outer Value
+---@param away Value
+---@param lr number
+---@param momentum number
+---@return Value
+function islands.outer_step(update, p, outer, away, lr, momentum) end
+--- By name of a param the number of its fragment: whole layers in their order, about equal in size.
+---@param update Update
+---@param count integer
+---@return table<string, integer>
+function islands.fragments(update, count) end
 
 ---@class orrery.lr
 local lr = {}

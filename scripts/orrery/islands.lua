@@ -4,12 +4,19 @@ local native = require "orrery.native"
 
 local islands = {}
 
-local function totals(name, shape) return native.state { name = "islands." .. name, shape = shape } end
+local function totals(name, shape, part)
+  return native.state { name = "islands." .. (part and part .. "." or "") .. name, shape = shape }
+end
 
---- islands.count(update): at the end of a step's update. Adds what the step has counted (tokens) and its loss to
--- those of the round.
-function islands.count(update)
-  local count, loss = totals("count", {}), totals("loss", {})
+local function island_dims(update)
+  local first = update:params()()
+  return { { first.dims[1], first.shape[1] } }
+end
+
+--- islands.count(update [, part]): at the end of a step's update. Adds what the step has counted (tokens) and its loss
+-- to those of the round, or of the part's own round.
+function islands.count(update, part)
+  local count, loss = totals("count", {}, part), totals("loss", {}, part)
   update:set(count, count + update:count())
   update:set(loss, loss + update:loss())
 end
@@ -29,8 +36,7 @@ end
 -- what the islands have counted in the round. One that counted nothing adds nothing, whatever its x is. Begins the next
 -- round's counts, and reports the mean loss of the round and the largest difference of two islands' losses.
 function islands.meet(update)
-  local first = update:params()()
-  local dims = { { first.dims[1], first.shape[1] } }
+  local dims = island_dims(update)
   local count, loss = totals("count", dims), totals("loss", dims)
   local total, idle = count:sum(), count:less_equal(0)
   local function highest(sign)
@@ -46,6 +52,61 @@ function islands.meet(update)
     local sum = none(x):select(native.constant(0), x * weight(x)):sum(x.dims[1])
     return sum / total + zero(x)
   end
+end
+
+--- islands.send(update, part): for a program that sends a part of the params. Returns send(state, x), which begins to
+-- send x, weighted by what the island has counted for the part; one that counted nothing sends zeros. Begins the part's
+-- next counts.
+function islands.send(update, part)
+  local dims = island_dims(update)
+  local count, loss = totals("count", dims, part), totals("loss", dims, part)
+  local weight, none = factor(count), factor(count:less_equal(0))
+  update:send(totals("sent_count", dims, part), count)
+  update:send(totals("sent_loss", dims, part), loss)
+  update:set(count, count * 0)
+  update:set(loss, loss * 0)
+  return function(state, x) update:send(state, none(x):select(native.constant(0), x * weight(x))) end
+end
+
+--- islands.arrive(update, part): for the program that waits for the part. Returns mean(state), the weighted mean of
+-- what the islands have sent. Reports the mean loss of the part's round.
+function islands.arrive(update, part)
+  local dims = island_dims(update)
+  local total = update:arrived(totals("sent_count", dims, part))
+  update:result("round_loss", update:arrived(totals("sent_loss", dims, part)) / total)
+  return function(state) return update:arrived(state) / total end
+end
+
+--- islands.outer_step(update, p, outer, away, lr, momentum) -> the next outer params: SGD with Nesterov momentum moves
+-- `outer`, a state of p, by `away`, the mean of what the islands moved away from it.
+function islands.outer_step(update, p, outer, away, lr, momentum)
+  local moved = update:state(p, "outer_momentum")
+  local next = moved * momentum + away
+  local params = outer - (away + next * momentum) * lr
+  update:set(moved, next)
+  update:set(outer, params)
+  return params
+end
+
+--- islands.fragments(update, count) -> by name of a param the number of its fragment, from 1: whole layers in their
+-- order, divided into fragments of about equal size.
+function islands.fragments(update, count)
+  local layers, all, of = {}, 0, {}
+  for p in update:params() do
+    local name, size = p.name:match "^(.-%d+)%." or p.name, 1
+    for _, n in ipairs(p.shape) do size = size * n end
+    if not layers[1] or layers[#layers].name ~= name then layers[#layers + 1] = { name = name, size = 0 } end
+    local layer = layers[#layers]
+    layer.size, layer[#layer + 1], all = layer.size + size, p.name, all + size
+  end
+  if #layers < count then native.fail(("%d fragments are more than the %d layers"):format(count, #layers)) end
+  local now, before = 1, 0
+  for i, layer in ipairs(layers) do
+    if i > 1 and (before * count >= all * now or #layers - i < count - now) then now = now + 1 end
+    for _, name in ipairs(layer) do of[name] = now end
+    before = before + layer.size
+  end
+  return of
 end
 
 return islands

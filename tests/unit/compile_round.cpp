@@ -1,4 +1,5 @@
 // The text of a round, and the order of programs that it stands for.
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "compile/round.h"
@@ -116,4 +117,72 @@ TEST_CASE("a round that cannot train is refused") {
                Catch::Contains("a program that takes no batch follows save or evaluate"));
     CHECK_THAT(refused("A evaluate O"), Catch::Contains("follows save or evaluate"));
     CHECK(refused("(A O save evaluate)*2 A O") == "A+O+save+evaluate");
+}
+
+namespace {
+
+/// A round in which R waits for S, and U for O.
+Round crossed(const std::string& text) {
+    Round round(text, {"", "a.lua", 7});
+    std::vector<bool> takes_batch;
+    std::vector<int> senders;
+    const auto index = [&](const char* name) {
+        return static_cast<int>(std::ranges::find(round.names(), name) - round.names().begin());
+    };
+    for (const std::string& name : round.names()) {
+        takes_batch.push_back(name == "step");
+        senders.push_back(name == "R" ? index("S") : name == "U" ? index("O") : -1);
+    }
+    round.prove(takes_batch);
+    round.prove_messages(senders);
+    return round;
+}
+
+std::string crossing(const std::string& text) {
+    try {
+        crossed(text);
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "";
+}
+
+}  // namespace
+
+TEST_CASE("a program waits for what was started once before it, in the whole run") {
+    for (const char* fine : {"step*45 S step*5 R", "(step S step R)*3", "step S R", "step S, then step R S",
+                             "(step S step*2 R)*2, then step S O step*9 (step R S)*1000000000 step R U",
+                             "step*2 S step*2 O step R step U", "step S, then (step*2 R S)*3 step"})
+        CHECK(crossing(fine) == "");
+    const char* const early = "R waits for what nothing has started";
+    const char* const again = "S starts its messages again before R has waited for them";
+    for (const char* text : {"step R S", "step S R*2", "step S step (R step)*2", "step S, then step R",
+                             "step S R, then step R S", "(step S step R R)*3"})
+        CHECK(crossing(text).find(early) != std::string::npos);
+    for (const char* text : {"step S step S R", "(step S)*2 R", "step S R step S", "step S R, then step*2 S step*2",
+                             "step S (step S)*2 R", "step S step R, then (step S)*5 step R"})
+        CHECK(crossing(text).find(again) != std::string::npos);
+    CHECK(crossing("step R S step S R").find(early) != std::string::npos);
+    CHECK(crossing("step S R S, then step").find("no program waits for what S has started") != std::string::npos);
+    CHECK(crossing("step S, then step R").find("a.lua:7") != std::string::npos);
+}
+
+TEST_CASE("a round knows what is on its way after a step") {
+    const auto awaited = [](const Round& round, int64_t step) {
+        std::string names;
+        for (const size_t name : round.awaited(step)) names += round.names()[name];
+        return names;
+    };
+    const Round round = crossed("step*2 S step*3 R O step, then step S step*2 R U step O");
+    std::string all;
+    for (int64_t step = 1; step <= 14; ++step) all += awaited(round, step) + ".";
+    //             1 2  3  4  5  6  7   8   9 10 11  12  13 14
+    CHECK(all == ".R.R.R.U.U.RU.RU..U.RU.RU..U.");
+    CHECK(awaited(round, 0).empty());
+    const Round late = crossed("(step*1000000000 S step*1000000000 R)*1000");
+    CHECK(awaited(late, 999'999'999).empty());
+    CHECK(awaited(late, 1'000'000'000) == "R");
+    CHECK(awaited(late, 2'000'000'000).empty());
+    CHECK(awaited(late, 3'500'000'000) == "R");
+    CHECK(awaited(Round(), 5).empty());
 }

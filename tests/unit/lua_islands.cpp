@@ -12,6 +12,7 @@
 #include "lua/built_strategy.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
+#include "plan/opening.h"
 #include "plan_ranks.h"
 
 using namespace orrery;
@@ -272,4 +273,82 @@ TEST_CASE("what islands cannot have is refused") {
             "n f32[] lacks the dim of the islands"));
     CHECK(has(refused(outer("for p in u:params() do u:set(p, p - p:grad():sum('site')) end"), "site = 2\n", islands),
               "no dim \"site\""));
+}
+
+namespace {
+
+const std::string streaming =
+    "o.methods.streaming(p, { optimizer = o.optim.sgd { lr = 0.1, momentum = 0 }, every = 4, fragments = 2, tau = 2 "
+    "})\n";
+
+/// Programs S and R with these bodies for each param p, and its state `sent` if they name it.
+std::string sending(const std::string& send, const std::string& receive, const std::string& round = "step S step R") {
+    const auto each = [](const std::string& body) {
+        return "for p in u:params() do " +
+               std::string(body.find("sent") != body.npos ? "local sent = u:state(p, 'sent') " : "") + body +
+               " end end)\n";
+    };
+    return "p:train_with(o.optim.sgd {})\np:also('S', function(u) " + each(send) + "p:also('R', function(u) " +
+           each(receive) + "p:round '" + round + "'\n";
+}
+
+}  // namespace
+
+TEST_CASE("messages that cross steps are the opening of the program that waits for them") {
+    for (const char* mesh : {"site = 2\n", "site = 3\ndp = 2\n"}) {
+        const auto made = traced(streaming, mesh, islands + ", o.strategy.data { axis = 'dp', zero = 3 }");
+        const Compiled compiled = compile_training(*made, {});
+        CHECK(compiled.round.text() ==
+              "first inner*1 send1 inner*2 receive1 send2, then inner*2 receive2 send1 inner*2 "
+              "receive1 send2");
+        CHECK(bytes_between_islands(compiled.find("inner")->plan) == 0);
+        CHECK(bytes_between_islands(compiled.find("send1")->plan) == 0);
+        const int64_t param = 4 * 4 / made->mesh.size("dp");
+        std::vector<const Plan*> plans = compiled.plans();
+        for (const char* name : {"receive1", "receive2"}) {
+            const Plan& plan = compiled.find(name)->plan;
+            CHECK(bytes_between_islands(plan) == param + 4 + 4 + 4);  // and count, loss, status word
+            const RankClass& ranks = plan.classes[0];
+            const int end = opening(plan.program, ranks);
+            int64_t messages = 0;
+            for (int i = 0; i < end; ++i) messages += ranks.stream[i].opcode == Opcode::all_reduce;
+            CHECK(messages == 3);
+            CHECK(opening(compiled.find("inner")->plan.program, compiled.find("inner")->plan.classes[0]) == 0);
+            for (int i = 0; i < end; ++i)
+                for (const int wait : ranks.stream[i].waits) CHECK(ranks.stream[wait].opcode == Opcode::kernel);
+        }
+        int64_t shared = 0, own = 0;
+        for (const Plan* plan : plans) {
+            const RankClass& c = plan->classes[0];
+            opening(plan->program, c) > 0 ? own += c.scratch_bytes : shared = std::max(shared, c.scratch_bytes);
+        }
+        CHECK(own > 0);
+        CHECK(scratch_places(plans, 0).back() >= shared + own);
+    }
+}
+
+TEST_CASE("what sends and waits wrongly is refused") {
+    const auto says = [](const std::string& calls, const std::string& what) {
+        const std::string found = refused(calls, "site = 2\n", islands);
+        CAPTURE(found);
+        has(found, what);
+    };
+    const std::string send = "u:send(sent, p)", arrived = "u:set(p, u:arrived(sent) + p * 0)", own = "u:set(p, p * 1)";
+    says(sending(send, arrived), "nothing is refused");
+    says(sending(send, arrived, "step R S"), "R waits for what nothing has started");
+    says(sending(send, arrived, "(step S)*2 R"), "S starts its messages again before R has waited");
+    says(sending(send, arrived, "step S R S, then step"), "no program waits for what S has started");
+    says(sending(own, arrived), "program \"R\" waits for a.w.sent, which nothing has started");
+    says(sending(send, own), "program \"S\" sends a.w.sent, but no program waits for it");
+    says(sending(send, send + " " + arrived), "a.w.sent is sent by two programs, \"S\" and \"R\"");
+    says(sending(send + " " + arrived, own), "program \"S\" waits for a.w.sent, which it sends itself");
+    says(sending(send, "u:set(p, sent * 1)"), "a.w.sent is sent by program \"S\"");
+    says(sending(send, arrived + " u:set(u:state(p, 'x'), sent * 1)"), "can only be read by update:arrived");
+    says(sending("u:send(p, p)", own), "is not a state of update:state or o.state");
+    says(
+        "p:train_with(o.optim.sgd {})\np:also('O', function(u) for p in u:params() do u:send(u:state(p, 'sent'), "
+        "p:grad()) end end)\np:round 'step O'\n",
+        "islands send to each other in programs that take no batch");
+    CHECK(has(refused(sending(send, arrived), "dp = 2\n", "o.strategy.data {}"),
+              "islands send to each other in programs that take no batch"));
 }

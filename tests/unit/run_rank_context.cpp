@@ -13,7 +13,10 @@
 #include <thread>
 
 #include "collective/communication_thread.h"
+#include "ir/build.h"
+#include "ir/sent.h"
 #include "layout_models.h"
+#include "plan/opening.h"
 #include "plan_ranks.h"
 #include "schedules.h"
 
@@ -221,4 +224,59 @@ TEST_CASE("contexts come and go in one process and leave nothing behind") {
             std::this_thread::sleep_for(std::chrono::milliseconds(20));
         CHECK(no_more());
     }
+}
+
+TEST_CASE("messages of an opening are on their way while another plan runs") {
+    const Mesh mesh({{"site", 2}});
+    const auto adds_up = [](const std::string& from, const std::string& to, bool sent) {
+        Program program;
+        program.name = to;
+        Builder builder(program);
+        builder.set_phase(Phase::update);
+        const TensorType type{DType::f32, {2, 4}};
+        const ValueId x = builder.state(none, from, type, {{"kind", std::string("zeros")}, {sent_mark.data(), sent}});
+        const ValueId y = builder.state(none, to, type, {{"kind", std::string("zeros")}});
+        const ValueId sum = builder.one("sum", {x}, {{"dims", Shape{0}}}, {});
+        builder.update(y, builder.one("add", {y, sum}, {}, {}), {});
+        for (const ValueId id : {x, y}) program.store(id, "site", Placement::split(0), {});
+        program.store(sum, "site", Placement::replicated(), {});
+        return program;
+    };
+    Lowered lowered = compile(adds_up("a", "b", true), mesh);
+    const Plan other = plan_of(distribute(adds_up("c", "d", false), mesh), mesh, lowered.persistent);
+    CHECK(opening(lowered.plan.program, lowered.plan.classes[0]) == 2);
+    CHECK(opening(other.program, other.classes[0]) == 0);
+    std::mutex mutex;
+    std::vector<float> found;
+    run_ranks(2, [&](int64_t rank, Rendezvous& rendezvous) {
+        const auto device = cpu_device();
+        RankSetting setting = setting_of(lowered, rank, *device, &rendezvous);
+        setting.plans.push_back(&other);
+        RankContext context(setting);
+        const auto waits = context.executor(lowered.plan), between = context.executor(other);
+        const auto fill = [&](const Executor& of, const char* name, float x) {
+            const std::vector<float> all(4, x);
+            device->copy(0, of.tensor(*of.plan().program.find(name)).data, all.data(), 16);
+            device->synchronize(0);
+        };
+        fill(*waits, "a", rank == 0 ? 1 : 2);
+        fill(*waits, "b", 0);
+        fill(*between, "c", rank == 0 ? 10 : 20);
+        fill(*between, "d", 0);
+        for (int round = 0; round < 2; ++round) {
+            if (rank == 0) waits->start();  // rank 1 does so only once both have run the other plan
+            between->run();
+            if (rank == 1) waits->start();
+            waits->run();
+        }
+        waits->run();  // not started before
+        std::vector<float> all(4);
+        const std::lock_guard lock(mutex);
+        for (const auto& [of, name] : {std::pair(waits.get(), "b"), std::pair(between.get(), "d")}) {
+            device->copy(0, all.data(), of->tensor(*of->plan().program.find(name)).data, 16);
+            device->synchronize(0);
+            found.insert(found.end(), {all.front(), all.back()});
+        }
+    });
+    CHECK(found == std::vector<float>{9, 9, 60, 60, 9, 9, 60, 60});
 }

@@ -1,4 +1,5 @@
-// Implements the argument of an optimizer's function: update:params, count, loss, state, set, result, loss_scale.
+// Implements the argument of an optimizer's function: update:params, count, loss, state, set, send, arrived, result,
+// loss_scale.
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -7,6 +8,7 @@
 #include "compile/program_set.h"
 #include "compile/step_value.h"
 #include "ir/describe.h"
+#include "ir/sent.h"
 #include "lua/record/capacity.h"
 #include "lua/record/guard.h"
 #include "lua/record/loss_scale.h"
@@ -186,6 +188,43 @@ int update_set(lua_State* L) {
     return 0;
 }
 
+/// Returns a state that a function sends or waits for, and marks it. Throws Error in a function that has no islands.
+ValueId sent_state(lua_State* L, const std::shared_ptr<Tape>& tape, std::string_view what) {
+    const ValueId id = check_own(L, 2, tape);
+    Value& state = tape->program->value(id);
+    if (!tape->whole)
+        fail(L,
+             fmt::format("update:{}: islands send to each other in programs that take no batch\n  name their axis in "
+                         "o.strategy.islands, and call it in a function of program:also that reads no batch",
+                         what));
+    if (state.role != Role::state)
+        bad_argument(L, 2, fmt::format("{} is not a state of update:state or o.state", describe(*tape->program, id)));
+    state.init.set(sent_mark, true);
+    return id;
+}
+
+/// update:send(state, value): sets the state at the end of the program, and begins to send it, so that steps run
+/// meanwhile. The program that calls update:arrived waits for it.
+int update_send(lua_State* L) {
+    const std::shared_ptr<Tape> tape = check<UpdateView>(L, 1).tape;
+    const ValueId target = sent_state(L, tape, "send");
+    tape->builder.update(target, check_own(L, 3, tape), where(L));
+    return 0;
+}
+
+/// update:arrived(state) -> the sum over all islands of what another program has sent, without the islands' dim.
+int update_arrived(lua_State* L) {
+    const std::shared_ptr<Tape> tape = check<UpdateView>(L, 1).tape;
+    const ValueId state = sent_state(L, tape, "arrived");
+    for (const Op& op : tape->program->ops)
+        if (op.inputs == std::vector{state}) {
+            push_symbol(L, tape, op.outputs[0]);
+            return 1;
+        }
+    push_symbol(L, tape, tape->builder.one("sum", {state}, {{"dims", std::vector<int64_t>{0}}}, where(L)));
+    return 1;
+}
+
 /// update:states(apply): the states of o.state take their next values where `apply`, u8 [], is not 0.
 int update_states(lua_State* L) {
     const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
@@ -291,6 +330,8 @@ void open_update(lua_State* L) {
                                {"state", guard<update_state>},
                                {"gradient", guard<update_gradient>},
                                {"set", guard<update_set>},
+                               {"send", guard<update_send>},
+                               {"arrived", guard<update_arrived>},
                                {"states", guard<update_states>},
                                {"result", guard<update_result>},
                                {"loss", guard<update_loss>},

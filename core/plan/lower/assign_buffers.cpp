@@ -4,6 +4,7 @@
 #include "plan/access.h"
 #include "plan/lower/buffers.h"
 #include "plan/lower/emit.h"
+#include "plan/opening.h"
 #include "plan/repeat.h"
 
 namespace orrery::lowering {
@@ -161,8 +162,15 @@ std::vector<size_t> Emitter::beside_messages(int end) const {
     return longer;
 }
 
-/// Assigns offsets in the scratch arena. Keeps messages' buffers alive until the loop ends if that costs little memory.
+/// Assigns offsets in the scratch arena. Keeps messages' buffers alive until the loop ends if that costs little memory,
+/// and those of an opening until its end, so that none of its kernels waits for a message.
 void Emitter::place_scratch() {
+    const int opened = opening(program(), out_);
+    for (int i = 0; i < opened; ++i)
+        for (const Operand& operand : out_.stream[i].operands) {
+            Buffer& b = out_.buffers[operand.buffer];
+            if (b.arena == Arena::scratch) b.last = std::max(b.last, opened - 1);
+        }
     std::vector<Lifetime> lifetimes;
     std::vector<size_t> ids, index(out_.buffers.size());
     for (size_t i = 0; i < out_.buffers.size(); ++i) {

@@ -11,6 +11,7 @@
 #include "plan/check/check_schedule.h"
 #include "plan/lower/buffers.h"
 #include "plan/lower/emit.h"
+#include "plan/opening.h"
 #include "plan/print.h"
 
 namespace orrery {
@@ -178,10 +179,8 @@ Plan lower(Program fused, const Mesh& mesh, Persistent& persistent, const LowerO
 
 std::vector<ArenaBytes> arena_bytes(const Persistent& persistent, const std::vector<const Plan*>& plans) {
     std::vector<ArenaBytes> all(plans.front()->classes.size());
-    for (const Plan* plan : plans)
-        for (size_t k = 0; k < all.size(); ++k)
-            all[k].scratch = std::max(all[k].scratch, plan->classes[k].scratch_bytes);
-    for (size_t k = 0; k < all.size(); ++k) all[k].persistent = persistent.bytes(plans.front()->classes[k].stage);
+    for (size_t k = 0; k < all.size(); ++k)
+        all[k] = {persistent.bytes(plans.front()->classes[k].stage), scratch_places(plans, k).back()};
     return all;
 }
 

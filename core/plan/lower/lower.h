@@ -63,8 +63,8 @@ struct ArenaBytes {
     int64_t both() const { return persistent + scratch; }
 };
 
-/// The arena sizes of each class of ranks: the persistent arena has the places of all programs, the scratch arena is as
-/// large as the largest plan needs. All plans (at least one) must have the same mesh.
+/// The arena sizes of each class of ranks: the persistent arena has the places of all programs, plans share
+/// the scratch arena (scratch_places in plan/opening.h). All plans (at least one) must have the same mesh.
 std::vector<ArenaBytes> arena_bytes(const Persistent& persistent, const std::vector<const Plan*>& plans);
 
 }  // namespace orrery

@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "ir/sent.h"
 #include "plan/lower/run_ahead.h"
 #include "plan/replay/replay.h"
 #include "plan/timeline.h"
@@ -21,6 +22,7 @@ namespace {
 ///  4. hoist attaches each collective that was set aside to the step that makes its input. All-reduces that may share a
 ///     message join a bucket, which is attached to the step that makes its last member.
 ///  5. merge inserts the attached steps.
+///  6. open moves what is made of sent states to the start.
 class Ordering {
 public:
     Ordering(const LoopAnalysis& roles, const RankSchedule& schedule, bool group)
@@ -116,6 +118,7 @@ public:
         hoist();
         hold(moved);
         merge();
+        open();
         order_.readers = std::move(readers_);
         return std::move(order_);
     }
@@ -344,6 +347,24 @@ private:
             for (; next != attached_.end() && next->first == static_cast<int>(at); ++next)
                 order_.steps.push_back(next->second);
         }
+    }
+
+    /// Moves before all others the steps that read nothing but sent states and what kernels make of them (opening.h).
+    void open() {
+        std::vector<char> made(program().values.size(), 0), first(order_.steps.size(), 0);
+        for (size_t i = 0; i < first.size(); ++i) {
+            const Step& s = order_.steps[i];
+            const auto& reads = roles_.reads(s.op);
+            first[i] = !reads.empty() &&
+                       std::ranges::all_of(reads, [&](ValueId id) { return made[id] || is_sent(program().value(id)); });
+            for (const ValueId id : roles_.makes(s.op)) made[id] = first[i] && !roles_.collective(program().op(s.op));
+        }
+        if (std::ranges::count(first, 1) == 0) return;
+        std::vector<Step> steps;
+        for (const char opens : {1, 0})
+            for (size_t i = 0; i < first.size(); ++i)
+                if (first[i] == opens) steps.push_back(order_.steps[i]);
+        order_.steps = std::move(steps);
     }
 
     /// The attached steps between a kernel and the input of an op: how many, whether a collective is among them, and

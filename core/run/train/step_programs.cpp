@@ -33,6 +33,9 @@ StepPrograms::StepPrograms(Session& session, const Dataset& data, int64_t last_s
             running_[name].sized.emplace(std::pair(entry.batch, capacity), Sized{program, std::move(feed)});
         }
     }
+    const std::vector<int>& senders = round_.senders();
+    for (size_t name = 0; name < senders.size(); ++name)
+        if (senders[name] != none) batchless_.at(senders[name])->awaits.push_back(&batchless_.at(name)->executor);
     for (const auto& [index, running] : running_)
         for (const auto& [key, sized] : running.sized)
             if (!sized.feed.same_places(running.sized.at({key.first, largest_}).feed))
@@ -67,6 +70,14 @@ void StepPrograms::after(int64_t step, const std::function<void(BatchlessProgram
                          const std::function<void(std::string_view)>& act) {
     round_.after(step - round_after_,
                  [&](size_t name) { round_.is_action(name) ? act(round_.names()[name]) : run(*batchless_.at(name)); });
+}
+
+void StepPrograms::send_again(int64_t step) {
+    for (const size_t name : round_.awaited(step - round_after_)) batchless_.at(name)->executor.start();
+}
+
+void StepPrograms::settle() {
+    for (const auto& [name, program] : batchless_) program->executor.settle();
 }
 
 std::vector<Executor::Time> StepPrograms::times() const {

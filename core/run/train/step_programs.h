@@ -36,6 +36,7 @@ public:
         HostPlaces places;  ///< of its inputs
         HostMemory inputs;
         HostResults results;
+        std::vector<Executor*> awaits = {};  ///< of programs that wait for what this one sends
     };
     /// Sets the step of the run after which the round begins; 0 (default): it begins with step 1. Other functions take
     /// steps of the run.
@@ -46,6 +47,10 @@ public:
     /// Calls `run` with each program that follows the step and belongs to it, or `act` with the name of an action.
     void after(int64_t step, const std::function<void(BatchlessProgram&)>& run,
                const std::function<void(std::string_view)>& act);
+    /// Sends again what is on its way after a step: a resumed run begins with the step after it.
+    void send_again(int64_t step);
+    /// Waits for all messages on their way.
+    void settle();
     /// Fills `batch` with the inputs of a step, the same for every capacity; may be called from another thread than
     /// other functions.
     void fill(int64_t step, std::byte* batch) const;

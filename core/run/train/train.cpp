@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <map>
 #include <utility>
 
 #include "base/json.h"
@@ -14,7 +13,6 @@
 #include "compile/passes/loss_scale.h"
 #include "run/checkpoint/restore/pretrained.h"
 #include "run/control/preemption.h"
-#include "run/matrix_rate.h"
 #include "run/metrics/breakdown.h"
 #include "run/record/run_costs.h"
 #include "run/record/step_trace.h"
@@ -23,6 +21,7 @@
 #include "run/train/largest_load.h"
 #include "run/train/round_results.h"
 #include "run/train/saving.h"
+#include "run/train/step_report.h"
 
 namespace orrery {
 namespace {
@@ -95,10 +94,10 @@ private:
         if (run_.metrics && first <= run_.options.steps) tell_shares(seconds);
         if (run_.close && counted)  // only if this run wrote costs.json
             if (const std::string said = run_.close(); !said.empty()) note(said);
-        if (has_.scale && skipped_ > 0)
-            note(fmt::format("{} of {} steps skipped: their gradients overflowed under the loss scale", skipped_,
+        if (const int64_t skipped = report_.skipped(); skipped > 0)
+            note(fmt::format("{} of {} steps skipped: their gradients overflowed under the loss scale", skipped,
                              run_.options.steps));
-        if (capacity_.any() && first <= run_.options.steps) note(capacity_text());
+        if (capacity_.any() && first <= run_.options.steps) note(text_of(capacity_));
         saving_.close();
         if (run_.metrics) run_.metrics->finish();
     }
@@ -160,11 +159,12 @@ private:
         Prefetch prefetch([this](int64_t step, std::byte* batch) { steps_.fill(step, batch); }, first, one.data(),
                           other.data());
         const StopVote vote(session_.job().ranks);
-        if (run_.metrics) peak_flops();  // measured now, so that the measurement is not part of a step
+        if (run_.metrics) report_.peak_flops();  // measured now, so that the measurement is not part of a step
         if (run_.metrics) run_.metrics->header(has_, results_.values());
         saving_.prepare(first, evaluation_);
         session_.keep();
         if (run_.resumed) run_.resumed(first - 1);
+        steps_.send_again(first - 1);
         step_began_ = Clock::now();
         for (int64_t step = first; step <= run_.options.steps; ++step) {
             const StepPrograms::Step ready = prepare(step);
@@ -187,11 +187,15 @@ private:
             const bool may_be_best = run_.keep.best > 0 && step == run_.options.steps && all < Status::stop;
             if ((every > 0 && step % every == 0) || may_be_best || asked.evaluate) evaluate(step);
             session_.at("save");
-            if (all >= Status::stop) saving_.end(step, all, vote, loss_);
+            if (all >= Status::stop) {
+                steps_.settle();
+                saving_.end(step, all, vote, loss_);
+            }
             saving_.step_took(seconds_since(begun));  // without the save, which is timed separately
             saving_.save_if_due(step, all, loss_, mean_step_s(), asked.save);
             step_began_ += Clock::now() - ended;  // the save is not part of the next step
         }
+        steps_.settle();  // peers may still need this rank
     }
 
     /// Makes the program and executor of a step ready, for the current capacity.
@@ -240,6 +244,7 @@ private:
                 set_status(program.program.plan.program, program.places,
                            vote.mine(saving_.status(), saving_.time_left()), program.inputs.data());
                 program.executor.run(program.inputs.data(), program.results.data());
+                for (Executor* const awaiting : program.awaits) awaiting->start();
                 if (std::ranges::find(ran_, &program) == ran_.end()) ran_.push_back(&program);
                 if (run_.metrics) results_.read(program.program.plan.program, program.results);
                 if (nothing_counts(program)) throw_nothing_counts(step);
@@ -254,7 +259,10 @@ private:
     /// after it in which the islands met; where none did, Status::go_on.
     Status voted(const StepPrograms::Step& now, const StopVote& vote) const {
         const HostResults* results = &now.results;
-        if (session_.compiled().islands.any()) results = ran_.empty() ? nullptr : &ran_.back()->results;
+        if (session_.compiled().islands.any()) {
+            const auto met = std::find_if(ran_.rbegin(), ran_.rend(), [](auto* ran) { return ran->awaits.empty(); });
+            results = met == ran_.rend() ? nullptr : &(*met)->results;
+        }
         return results ? vote.all(*results, saving_.status(), saving_.time_left()) : Status::go_on;
     }
 
@@ -299,13 +307,6 @@ private:
             Fault::failed);
     }
 
-    std::string capacity_text() const {
-        const int64_t again = capacity_.again();
-        if (again == 0) return fmt::format("capacity {:g}; no step overflowed", capacity_.now());
-        return fmt::format("capacity {:g}; {} so far of steps that overflowed a smaller capacity", capacity_.now(),
-                           plural(again, "rerun"));
-    }
-
     /// Mean time in seconds of the steps since the last one that was an executor's first; 0: unknown.
     double mean_step_s() const { return counted_ > 0 ? counted_s_ / static_cast<double>(counted_) : 0; }
 
@@ -343,7 +344,7 @@ private:
         if (!marked.empty()) note(marked);
         if (const auto norm = judged_norm(session_.compiled(), now.program); !idle && !norm.empty())
             require_finite(step, now, count, norm);
-        if (!idle && scaled(now) && run_.options.max_skips > 0) count_skips(step, now);
+        if (!idle && has_loss_scale(now.program) && run_.options.max_skips > 0) count_skips(step, now);
         if (run_.metrics) {
             results_.begin();
             results_.read(now.program, now.results);
@@ -364,13 +365,15 @@ private:
         step_began_ = ended;
         if (!run_.metrics) return;
         m.data_s = data_s;
-        tell(m, now);
+        m.has = has_;
+        m.capacity = step_capacity_;
+        m.again = capacity_.again();
+        m.results = results_.values();
+        m.checkpoint_s = saving_.take_held_s();
+        report_.tell(m, now, ran_);
         const int64_t every = run_.options.log_every;
         run_.metrics->step(m, every > 0 && (m.step % every == 0 || m.step == 1 || m.step == run_.options.steps));
     }
-
-    /// Whether a step's program scales its loss; others of the round may not.
-    static bool scaled(const StepPrograms::Step& now) { return has_loss_scale(now.program); }
 
     /// Ends the run if a gradient is not finite and there is no loss scale: later steps could not recover, and no
     /// checkpoint must store the state.
@@ -419,68 +422,6 @@ private:
             Fault::failed);
     }
 
-    /// Adds to `m` the values of the ended step that only rank 0 knows.
-    void tell(StepMetrics& m, const StepPrograms::Step& now) {
-        m.time = wall_time();
-        m.has = has_;
-        m.grad_norm = scalar_of("grad_norm", now, ran_);
-        m.lr = scalar_of("lr", now, ran_);
-        if (scaled(now))
-            tell_scale(m, now);
-        else if (has_.scale)
-            m.loss_scale = std::nan("");
-        m.capacity = step_capacity_;
-        m.again = capacity_.again();
-        m.results = results_.values();
-        const int64_t tokens = session_.compiled().tokens_per_step / sizes_.full();
-        m.tokens = tokens * now.feed.batch();
-        m.samples = now.feed.batch();
-        m.all_samples = sizes_.samples_before(m.step + 1);
-        m.all_tokens = tokens * m.all_samples;
-        const double batches = static_cast<double>(now.feed.batch()) / static_cast<double>(sizes_.full());
-        m.flops = session_.compiled().flops_per_step * batches;
-        m.full_flops = session_.compiled().full_flops_per_step * batches;
-        m.peak_flops = peak_flops();
-        m.memory_bytes = memory_bytes();
-        m.checkpoint_s = saving_.take_held_s();
-        add_spent(m, now.executor);
-        for (const StepPrograms::BatchlessProgram* program : ran_) add_spent(m, program->executor);
-    }
-
-    /// Adds what an executor has spent since the last step.
-    void add_spent(StepMetrics& m, const Executor& executor) {
-        const Spent now = spent(executor);
-        Spent& before = spent_[&executor];
-        if (executor.steps_begun() == 1) before = {};
-        m.communication_s += now.communication_s - before.communication_s;
-        m.waiting_s += now.waiting_s - before.waiting_s;
-        before = now;
-    }
-
-    struct Spent {
-        double communication_s = 0, waiting_s = 0;
-    };
-    static Spent spent(const Executor& executor) {
-        using enum Executor::Time::Kind;
-        Spent spent;
-        for (const Executor::Cost& cost : executor.costs()) {
-            if (cost.kind == communication) spent.communication_s += cost.all.seconds;
-            if (cost.kind == waiting) spent.waiting_s += cost.all.seconds;
-        }
-        return spent;
-    }
-
-    void tell_scale(StepMetrics& m, const StepPrograms::Step& now) {
-        m.loss_scale = now.results.scalar("loss_scale");
-        m.skipped = static_cast<int64_t>(now.results.scalar("skipped"));
-        // A resumed run's first step has no earlier count of skips.
-        m.skips = skipped_ < 0 ? m.skipped > 0 && !std::isfinite(m.grad_norm) : m.skipped > skipped_;
-        skipped_ = m.skipped;
-    }
-
-    /// Bytes in use by the process, or by the device if it has memory of its own.
-    int64_t memory_bytes() { return host_visible_ ? resident_.bytes() : session_.device().limits().used_bytes; }
-
     /// Reports once whether the step is captured, and which kernels were chosen where the device had a choice.
     void tell_capture(const Executor& executor) {
         if (capture_told_ || (!executor.captured() && executor.not_captured().empty())) return;
@@ -491,33 +432,8 @@ private:
         for (const std::string& choice : executor.choices()) note("  kernel " + choice);
     }
 
-    double peak_flops() {
-        if (peak_ < 0)
-            peak_ = matrix_rate(session_.device(), matrix_type(session_.compiled().train().program)) *
-                    static_cast<double>(session_.job().ranks);
-        return peak_;
-    }
-
-    std::vector<TimeShare> shares() {
-        std::map<std::pair<std::string, std::string>, double> seconds;
-        const auto add = [&](const std::vector<Executor::Time>& times) {
-            for (const Executor::Time& time : times) {
-                using enum Executor::Time::Kind;
-                const std::string kind = time.kind == compute         ? "compute"
-                                         : time.kind == communication ? "communication"
-                                                                      : "waiting";
-                const std::string part = time.axis.empty() ? kind : kind + " " + time.axis;
-                seconds[{part, kind + ": " + time.name}] += time.seconds;
-            }
-        };
-        add(steps_.times());
-        std::vector<TimeShare> list = {{"waiting: data", data_wait_s_, "waiting"}};
-        for (const auto& [what, spent] : seconds) list.push_back({what.second, spent, what.first});
-        return list;
-    }
-
     void tell_shares(double seconds) {
-        const std::vector<TimeShare> list = shares();
+        const std::vector<TimeShare> list = report_.shares(data_wait_s_);
         note(breakdown_text(list, seconds));
         if (run_.record) run_.record({{"time_s", parts_of(list, seconds)}});
     }
@@ -574,8 +490,7 @@ private:
     std::vector<const StepPrograms::BatchlessProgram*> ran_;  ///< programs of the round that followed the last step
     int64_t all_skips_ = -1;                                  ///< skipped steps since the run's first; -1: unknown
     int64_t skips_at_least_ = 0;                              ///< skipped steps in a row at the min loss scale
-    std::map<const Executor*, Spent> spent_;  ///< communication and waiting of each executor of the round
-    const ResidentSet resident_;
+    StepReport report_{session_, steps_};
     Saving saving_;
     SavedState& state_;
     Evaluation evaluation_;
@@ -585,11 +500,8 @@ private:
     int64_t counted_ = 0;               ///< their number
     bool evaluated_ = false;
     double loss_ = 0;
-    const bool host_visible_ = session_.device().limits().host_visible;
     bool capture_told_ = false;
-    double peak_ = -1;
     double data_wait_s_ = 0;
-    int64_t skipped_ = -1;  ///< skipped steps so far, on the rank that writes metrics; -1: unknown
     Clock::time_point step_began_;
 };
 

@@ -38,12 +38,7 @@ return function(program, options)
         update:set(outer, away)
         update:set(p, outer)
       else
-        local moved = update:state(p, "outer_momentum")
-        local next = moved * momentum + away
-        local params = outer - (away + next * momentum) * lr
-        update:set(moved, next)
-        update:set(outer, params)
-        update:set(p, params)
+        update:set(p, islands.outer_step(update, p, outer, away, lr, momentum))
       end
     end
   end)

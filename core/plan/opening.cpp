@@ -1,0 +1,54 @@
+#include "plan/opening.h"
+
+#include <algorithm>
+
+#include "plan/access.h"
+#include "plan/repeat.h"
+
+namespace orrery {
+
+int opening(const Program& program, const RankClass& c) {
+    if (repeats(c) || std::ranges::none_of(program.values, is_sent)) return 0;
+    std::vector<char> known(c.buffers.size(), 0);  // by buffer: whether it has what is made of messages
+    const auto sent = [&](const Operand& operand) {
+        return known[operand.buffer] || (operand.value != none && is_sent(program.value(operand.value)));
+    };
+    int end = 0;
+    for (int i = 0; i < std::ssize(c.stream); ++i) {
+        const Instruction& instruction = c.stream[i];
+        bool fits = !is_message(instruction.opcode);
+        std::vector<int> written;
+        for_each_access(c, instruction, [&](const Operand& operand, bool reads, bool writes) {
+            fits = fits && (!reads || sent(operand)) && (!writes || arena(c, operand) == Arena::scratch);
+            if (writes) written.push_back(operand.buffer);
+        });
+        if (!fits) break;
+        const bool collective = is_collective(instruction.opcode);
+        for (const int buffer : written) known[buffer] = !collective;
+        if (collective) end = i + 1;
+    }
+    return end;
+}
+
+std::vector<int64_t> scratch_places(const std::vector<const Plan*>& plans, size_t k) {
+    const auto aligned = [](int64_t bytes) {
+        return (bytes + scratch_alignment - 1) / scratch_alignment * scratch_alignment;
+    };
+    std::vector<char> own;
+    int64_t end = 64;
+    for (const Plan* plan : plans) {
+        const RankClass& c = plan->classes[k];
+        own.push_back(opening(plan->program, c) > 0);
+        if (!own.back()) end = std::max(end, c.scratch_bytes);
+    }
+    std::vector<int64_t> places;
+    for (size_t i = 0; i < plans.size(); ++i) {
+        if (own[i]) end = aligned(end);
+        places.push_back(own[i] ? end : 0);
+        if (own[i]) end += plans[i]->classes[k].scratch_bytes;
+    }
+    places.push_back(end);
+    return places;
+}
+
+}  // namespace orrery

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Streaming DiLoCo: islands of several meshes end as a float64 reference, and a run that ends while fragments are on
+# their way resumes with the same bits.
+source "$(dirname "$0")/lib.sh"
+cat > tables.lua << 'LUA'
+local o, nn = require "orrery", require "orrery.nn"
+local opt = o.options { fragments = { 4, "" }, zero = { 0, "" } }
+local data = o.data.text {}
+local program = o.trace("tables", data.signature, function(batch)
+  local logits
+  for i = 0, 3 do
+    nn.scope("layers." .. i, function()
+      local table = o.param { name = "table", shape = { { "vocab", data.vocab }, { "next", data.vocab } } }
+      local row = batch.tokens:embedding(table)
+      logits = logits and logits + row or row
+    end)
+  end
+  return (logits * 1):cross_entropy(batch.targets)             -- its gradient is sent to the stage before
+end)
+o.methods.streaming(program, { every = 10, fragments = opt.fragments, tau = 2, alpha = 0.5,
+  optimizer = o.optim.adamw { lr = 0.05, decay = 0, clip = false } })
+program:parallel { o.strategy.islands { axis = "site" }, o.strategy.pipeline { axis = "pp" },
+  o.strategy.tensor { axis = "tp" }, o.strategy.data { axis = "dp", zero = opt.zero } }
+local run = program:compile()
+print(run:summary())
+run:train(data)
+LUA
+settings=(--set data.path=text.txt --set data.tokens_per_sequence=16 --set train.sequences_per_step=8
+    --set run.timeout_s=20 --set train.evaluate_every=0)
+
+# Four islands end as the reference.
+for case in "" "mesh.dp=2 script.zero=3" "mesh.tp=2" "mesh.pp=2 train.microbatches=2"; do
+    arguments=(--set mesh.site=4 --set train.steps=30 --set checkpoint.every_steps=0)
+    for setting in $case; do arguments+=(--set "$setting"); done
+    trained_in table tables.lua "${settings[@]}" "${arguments[@]}"
+    [ -s expected.txt ] || for step in $(seq 30); do
+        $orrery data table --step "$step" | sed -nE 's/.*, byte ([0-9]+):.*/\1/p' | tr '\n' ' '
+        echo
+    done | python3 "$source_root/tests/jobs/streaming_reference.py" 4 10 2 0.5 30 text.txt > expected.txt
+    losses table > table.txt
+    paste table.txt expected.txt | awk '{ d = $2 - $NF; if (d < 0) d = -d; if (d > 1e-5 * $2) exit 1 }
+        END { if (NR != 30) exit 1 }' || { paste table.txt expected.txt; fail "the reference with $case"; }
+    rm -rf table
+done
+
+# A run resumes with the same bits where nothing is on its way (4), after a fragment was sent (2, 3), and in a later
+# round (11, 17, where one has arrived and the next was sent).
+resumes=(--set mesh.site=2 --set checkpoint.every_steps=1)
+trained_in whole tables.lua "${settings[@]}" "${resumes[@]}" --set train.steps=20
+losses whole > whole.txt
+for steps in 2 3 4 11 17 20; do
+    trained_in part tables.lua "${settings[@]}" "${resumes[@]}" --set train.steps=$steps
+done
+losses part > part.txt
+cmp -s whole.txt part.txt || { paste whole.txt part.txt; fail "resumed while fragments are on their way"; }
+echo "1 passed, 0 failed"
