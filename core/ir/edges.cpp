@@ -98,7 +98,7 @@ std::string refused_islands(std::string_view axis, const Attribute&, const Attri
     return fmt::format("islands over {} are asked for twice", axis);
 }
 
-void check_resume(std::string_view axis, const Attribute& value, const Origin& origin) {
+void check_resume(const Program&, std::string_view axis, const Attribute& value, const Origin& origin) {
     const auto& name = std::get<std::string>(value);
     if (name == "mean" || name == "copies" || name == "round") return;
     throw Error(origin, fmt::format("islands over {} cannot resume as {}; give \"mean\", \"copies\" or \"round\"", axis,

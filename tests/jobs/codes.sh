@@ -23,6 +23,23 @@ $orrery check "$source_root/scripts/gpt.lua" "${sizes[@]}" "${codes[@]}" > check
 grep -q "feedback of int4 over dp: .* arrays of errors, .* a rank" check.log ||
     { cat check.log; fail "check does not list the bytes of errors"; }
 
+# A codec of a script's own, and one that is further off than it says.
+own() {
+    printf 'require("orrery").codec { name = "halves", bound = %s,\n' "$1"
+    printf '  encode = function(x, add) return { (add("cast", { x }, { dtype = "bf16" })) } end,\n'
+    printf '  decode = function(codes, shape, add) return (add("cast", codes, { dtype = "f32" })) end }\n'
+    cat "$source_root/scripts/gpt.lua"
+}
+own 1/256 > right.lua
+$orrery verify right.lua "${sizes[@]}" --set script.codec=halves > own.log 2>&1 ||
+    { cat own.log; fail "a codec in Lua does not pass"; }
+grep -q "gradients are sent as halves over dp" own.log || { cat own.log; fail "the codec in Lua is not used"; }
+own 1e-9 > wrong.lua
+$orrery verify wrong.lua "${sizes[@]}" --set script.codec=halves > own.log 2>&1 &&
+    { cat own.log; fail "a codec that breaks its bound passes"; }
+grep -q "the codec halves breaks its bound: decode(encode(x)) is off by more than 1e-09 of x" own.log ||
+    { cat own.log; fail "the codec that breaks its bound is not named"; }
+
 run_tiny whole 20 "${codes[@]}" > whole.log 2>&1 || { cat whole.log; fail "the uninterrupted run"; }
 run_tiny parts 10 "${codes[@]}" > first.log 2>&1 || { cat first.log; fail "the first part"; }
 cp -r parts four && cp -r parts other && cp -r parts lost

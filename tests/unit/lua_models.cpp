@@ -215,7 +215,7 @@ TEST_CASE("the shipped scripts and configurations compile") {
     experiment("gpt.lua", "two_ranks.toml", {"script.model=qwen3_moe", "script.dense=1", "script.expert_mlp=64"});
     experiment("gpt.lua", "four_ranks.toml", {"train.microbatches=2", "train.precision=bf16", "script.dropout=0.1"});
     experiment("gpt.lua", "two_nodes.toml");
-    for (const std::string method : {"local_sgd", "diloco", "gossip"}) {
+    for (const std::string method : {"local_sgd", "diloco", "streaming", "gossip"}) {
         const std::string set = "script.method=" + method;
         CHECK(experiment("gpt.lua", "two_sites.toml", {set})->recipe->also.size() >= 2);
         CHECK(experiment("llama.lua", "two_ranks.toml", {set, "script.islands=dp"})->recipe->also.size() >= 2);
@@ -258,14 +258,15 @@ TEST_CASE("scripts/gpt.lua refuses an option that its model lacks") {
               "script.expert_axes = dp,ap: \"ap\" is not one of the valid names"));
     CHECK(has(refused({"script.model=mixtral", "mesh.dp=2", "script.expert_axes=cp"}),
               "script.expert_axes = cp: the mesh has no such axis"));
-    CHECK(has(refused({"script.method=fedavg"}), "script.method = fedavg: expected none, local_sgd, diloco or gossip"));
+    CHECK(has(refused({"script.method=fedavg"}), "script.method = fedavg: expected none, local_sgd, diloco, streaming or gossip"));
     CHECK(has(refused({"script.method=diloco"}), "script.method = diloco: the mesh has no axis site for its islands"));
     CHECK(has(refused({"script.method=gossip", "script.islands=dq", "mesh.dp=2"}), "the mesh has no axis dq"));
     CHECK(has(refused({"script.sync_every=9"}), "script.sync_every = 9: nothing reads it without script.method\n"));
+    CHECK(has(refused({"script.islands_codec=int8"}), "script.islands_codec = int8: nothing reads it without"));
     CHECK(has(refused({"script.islands=dp", "mesh.dp=2"}), "script.islands = dp: nothing reads it"));
     CHECK(has(refused({"mesh.site=2"}),
               "mesh.site = 2: the islands of that axis need a method\n  set script.method to "
-              "local_sgd, diloco, gossip, or use mesh.dp"));
+              "local_sgd, diloco, streaming, gossip, or use mesh.dp"));
     CHECK(has(refused({"script.method=diloco", "mesh.site=2", "script.sync_every=-1"}), "diloco: every is -1"));
     CHECK(refused({"script.model=mixtral", "mesh.dp=2", "script.expert_axes=dp, cp"}) == "");
     CHECK(refused({"script.model=mixtral", "mesh.rep=2", "script.expert_axes=rep"}) == "");

@@ -71,6 +71,17 @@ std::string why(const Finding& f) {
            "only accumulated rounding exceeds the tolerance";
 }
 
+/// The message of codes whose result the value is, in its own or another shape; nullptr if there is none.
+const CodedMessage* coded_of(const Program& program, ValueId value) {
+    while (value != none) {
+        if (const CodedMessage* coded = coded_message(program, value)) return coded;
+        const OpId maker = program.value(value).op;
+        if (maker == none || !op_def(program.op(maker).kind).alias) return nullptr;
+        value = program.op(maker).inputs[0];
+    }
+    return nullptr;
+}
+
 std::string finding_text(const Plan& plan, const Finding& f) {
     const Program& program = plan.program;
     const ValueId original = original_of(program, f.value);
@@ -94,7 +105,12 @@ std::string finding_text(const Plan& plan, const Finding& f) {
     if (f.far.worst != Difference::none)
         text += fmt::format("\n  farthest  element {} of the rank's {}: {:.9g}, expected {:.9g}",
                             index_text(f.type.shape, f.far.worst), f.type.text(), f.far.have, f.far.want);
-    return text + fmt::format("\n  so        {}\n", why(f));
+    const CodedMessage* const coded = f.planned ? coded_of(program, f.value) : nullptr;
+    if (!coded) return text + fmt::format("\n  so        {}\n", why(f));
+    return text +
+           fmt::format(
+               "\n  so        the codec {} breaks its bound: decode(encode(x)) is off by more than {:.3g} of x\n",
+               coded->codec, codec_named(program, coded->codec, {}).bound);
 }
 
 }  // namespace
