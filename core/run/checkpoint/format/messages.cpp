@@ -239,7 +239,7 @@ std::string mismatch(const Manifest& root, std::span<const StateValue> state) {
         const int64_t islands = other_islands(*tensor, value);
         if (islands > 0 && value.islands == OtherIslands::refused)
             return fmt::format(
-                "it is of {}, the program of {}\n  say how they go on: resume = \"mean\" of o.strategy.islands (each "
+                "it is of {}, the program of {}\n  say how they resume: resume = \"mean\" of o.strategy.islands (each "
                 "takes "
                 "the mean of params and states), \"copies\", or \"round\" (the mean, only at the end of a round)",
                 plural(islands, "island"), value.global.shape[0]);
