@@ -1,7 +1,9 @@
 #include "plan/opening.h"
 
 #include <algorithm>
+#include <vector>
 
+#include "ir/op.h"
 #include "plan/access.h"
 #include "plan/repeat.h"
 
@@ -9,22 +11,24 @@ namespace orrery {
 
 int opening(const Program& program, const RankClass& c) {
     if (repeats(c) || std::ranges::none_of(program.values, is_sent)) return 0;
-    std::vector<char> known(c.buffers.size(), 0);  // by buffer: whether it has what is made of messages
-    const auto sent = [&](const Operand& operand) {
-        return known[operand.buffer] || (operand.value != none && is_sent(program.value(operand.value)));
-    };
+    std::vector<char> made(c.buffers.size(), 0);  // by buffer: whether a kernel has made it of sent states
     int end = 0;
     for (int i = 0; i < std::ssize(c.stream); ++i) {
         const Instruction& instruction = c.stream[i];
-        bool fits = !is_message(instruction.opcode);
+        const bool collective = is_collective(instruction.opcode);
+        bool fits = !is_message(instruction.opcode) && instruction.op != none &&
+                    !op_def(program.op(instruction.op).kind).between_stages;
+        int sources = 0;
         std::vector<int> written;
         for_each_access(c, instruction, [&](const Operand& operand, bool reads, bool writes) {
-            fits = fits && (!reads || sent(operand)) && (!writes || arena(c, operand) == Arena::scratch);
+            const bool sent = operand.value != none && is_sent(program.value(operand.value));
+            sources += reads;
+            fits = fits && (!reads || sent || (collective && made[operand.buffer])) &&
+                   (!writes || arena(c, operand) == Arena::scratch);
             if (writes) written.push_back(operand.buffer);
         });
-        if (!fits) break;
-        const bool collective = is_collective(instruction.opcode);
-        for (const int buffer : written) known[buffer] = !collective;
+        if (!fits || sources == 0) break;
+        for (const int buffer : written) made[buffer] = !collective;
         if (collective) end = i + 1;
     }
     return end;

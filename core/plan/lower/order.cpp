@@ -349,15 +349,18 @@ private:
         }
     }
 
-    /// Moves before all others the steps that read nothing but sent states and what kernels make of them (opening.h).
+    /// Moves before all others the kernels of sent states alone and the collectives of what these make (opening.h).
     void open() {
         std::vector<char> made(program().values.size(), 0), first(order_.steps.size(), 0);
         for (size_t i = 0; i < first.size(); ++i) {
             const Step& s = order_.steps[i];
             const auto& reads = roles_.reads(s.op);
-            first[i] = !reads.empty() &&
-                       std::ranges::all_of(reads, [&](ValueId id) { return made[id] || is_sent(program().value(id)); });
-            for (const ValueId id : roles_.makes(s.op)) made[id] = first[i] && !roles_.collective(program().op(s.op));
+            const bool collective = roles_.collective(program().op(s.op));
+            const bool stays = is_transfer(roles_.def(s.op)) || roles_.def(s.op).between_stages;
+            first[i] = !stays && !reads.empty() && std::ranges::all_of(reads, [&](ValueId id) {
+                return is_sent(program().value(id)) || (collective && made[id]);
+            });
+            for (const ValueId id : roles_.makes(s.op)) made[id] = first[i] && !collective;
         }
         if (std::ranges::count(first, 1) == 0) return;
         std::vector<Step> steps;
