@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What methods and codecs cost in learning: the final loss on held-out data against plain data parallelism.
+"""What methods over islands cost in learning: the final loss on held-out data against plain data parallelism.
 
-    nice -n 19 python3 bench/methods/compare.py [--data data/bible.txt] [--folder runs/methods] [--only ROW,ROW]
+    nice -n 19 python3 bench/methods/compare.py [--data data/bible.txt] [--folder runs/methods] [--only "ROW|ROW"]
         [--set table.key=value ...]
 
 A byte-level GPT of 4 x 128 over four ranks that are threads: AdamW, 600 steps of 16 x 128 tokens, the same initial

@@ -75,8 +75,11 @@ const Codec& largest_named(std::string_view name, const Origin& asked) {
     const char* const end = name.data() + name.size();
     const auto read = std::from_chars(name.data() + largest_of.size(), end, of);
     if (read.ptr != end || of < 2 || of > top_block)
-        throw Error(asked, fmt::format("the codec {} keeps one element of how many? Give 2 to 4096, as in top_k/100",
-                                       quote(name)));
+        throw Error(
+            asked,
+            fmt::format(
+                "codec {}: in top_k/M, which sends about 1 of M elements, M must be from 2 to 4096, as in top_k/100",
+                quote(name)));
     static std::mutex mutex;
     static std::map<int64_t, Codec> made;
     const std::lock_guard lock(mutex);

@@ -38,7 +38,10 @@ void check_near_codec(const Program& program, std::string_view axis, const Attri
     std::vector<std::string> names;
     for (const Codec& other : codecs())
         if (other.near) names.push_back(other.name);
-    throw Error(origin, fmt::format("params and activations over {} cannot be sent as {}, which is for terms of a sum; "
+    for (const auto& own : program.codecs)
+        if (own->near) names.push_back(own->name);
+    throw Error(origin, fmt::format("params and activations over {} cannot be sent as {}: it leaves out too much of a "
+                                    "value that is sent only once; "
                                     "use {}",
                                     axis, codec.name, fmt::join(names, ", ")));
 }

@@ -477,9 +477,9 @@ function AnnotatedProgram:bucket(axis, mib) end
 ---@param axis string
 ---@param type "bf16"
 function AnnotatedProgram:reduce(axis, type) end
---- Sends gradients over the axis as a codec encodes them: "none", "bf16", "f16", "f8e4m3", "f8e5m2", "int8", "int4" or
---- "sign". `of`: sends gathered params, or activations and their gradients, instead (not as sign).
---- With feedback, each member adds what encoding has left out of a gradient's term to its next one.
+--- Sends gradients over the axis as a codec encodes them: "none", "bf16", "f16", "f8e4m3", "f8e5m2", "int8", "int4",
+--- "sign", "top_k/100" or one of o.codec. `of`: params that ZeRO-3 gathers, or activations and their gradients, instead; not as
+--- "sign" or "top_k/100". With feedback, each member adds what encoding has left out of a gradient to its next term.
 ---@param axis string
 ---@param name string
 ---@param options? { of?: "gradients"|"params"|"activations", feedback?: boolean }
@@ -585,12 +585,19 @@ function orrery.random(spec) end
 ---@param options { op: string, axis: string, parts: fun(op: DecomposedOp, add: AddPart): boolean? }
 function orrery.decompose(options) end
 
---- Declares a codec that strategies then name, as in o.strategy.data { codec = "mine" }. `encode` gets x of shape [.., n] and
---- returns a list of codes of the same leading dims; `decode` gets codes and the shape, and returns f32 of it. Both add ops by
---- add, as decompositions do, and may change the last dim only. `bound`: the most that ||x - decode(encode(x))|| / ||x|| can
---- be, which `orrery verify` checks. `block`: elements that have codes of their own; shorter rows are sent unencoded.
---- `activations`: whether it may stand for params and activations, too.
----@param options { name: string, encode: (fun(x: Array, add: function): Array[]), decode: (fun(codes: Array[], shape: integer[], add: function): Array), bound: number, block?: integer, activations?: boolean }
+--- Declares a codec that strategies then name, as in o.strategy.data { codec = "mine" }. `encode` gets x of shape
+--- [.., n] and returns a list of codes of the same leading dims; `decode` gets codes and the shape, and returns f32 of
+--- it. Both add ops by add, as decompositions do, and may change the last dim only. `bound`: the largest
+--- ||x - decode(encode(x))|| / ||x||, which `orrery verify` checks. `block`: elements that have codes of their own;
+--- shorter rows are sent unencoded. `activations`: whether it may stand for params and activations, too.
+---@class CodecOptions
+---@field name string
+---@field encode fun(x: Value, add: AddPart): Value[]
+---@field decode fun(codes: Value[], shape: integer[], add: AddPart): Value
+---@field bound number
+---@field block? integer
+---@field activations? boolean
+---@param options CodecOptions
 function orrery.codec(options) end
 --- Joins values along a dim that they have: as a:concat(b, c, { dim = }), for lists of any length. A call of
 --- table.unpack before other arguments gives Lua one value only, so write o.concat(list, ...) for lists.

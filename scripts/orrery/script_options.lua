@@ -83,6 +83,7 @@ function script_options.with_methods(declared)
                       one_of = { "none", "local_sgd", "diloco", "streaming", "gossip" } }
   declared.sync_every = { 0, "with method: steps after which islands meet; 0: as many as the method has by default" }
   declared.islands = { "site", "with method: mesh axis of the islands" }
+  declared.islands_resume = { "", "with method: from another number of islands: mean, copies or round; empty: refused" }
   declared.islands_codec = { "none", "with method: how sums over islands are sent: bf16, int8, int4, top_k/100, ..." }
   return declared
 end
@@ -107,11 +108,12 @@ function script_options.train(program, optimizer, strategies, declared, opt)
     end
     local every = opt.sync_every ~= 0 and opt.sync_every or nil
     require("orrery.methods." .. opt.method)(program, { optimizer = optimizer, every = every })
-    table.insert(strategies, 1, strategy.plugins.islands { axis = opt.islands, codec = opt.islands_codec })
+    table.insert(strategies, 1, strategy.plugins.islands { axis = opt.islands, codec = opt.islands_codec,
+      resume = opt.islands_resume })
     return
   end
   local set = "set script.method to " .. table.concat(declared.method.one_of, ", ", 2)
-  for _, key in ipairs { "sync_every", "islands", "islands_codec" } do
+  for _, key in ipairs { "sync_every", "islands", "islands_codec", "islands_resume" } do
     if opt[key] ~= declared[key][1] then
       error(("script.%s = %s: nothing reads it without script.method\n  leave it out, or %s")
         :format(key, opt[key], set), 2)

@@ -1,6 +1,6 @@
 """Float64 reference of methods over islands, for a table of logits of the next byte, zeros at first, under AdamW
 without decay or clip: prints the loss of island 0 after each step.
-Usage: islands_reference.py METHOD ISLANDS EVERY STEPS TEXT [MASK], with the offsets of each step's samples, a line each,
+Usage: islands_reference.py METHOD ISLANDS EVERY STEPS TEXT [MASK], with the offsets of samples, a line a step,
 on standard input. MASK: a bit for each byte of the text, set for those that are no targets."""
 import math
 import sys

@@ -335,7 +335,7 @@ TEST_CASE("codecs that only a sum can make up for are refused for params and act
                               Catch::Contains(std::string("cannot be sent as ") + codec) &&
                                   Catch::Contains("use none, bf16, f16, f8e4m3, f8e5m2, int8, int4"));
     CHECK_THROWS_WITH(program.edge("dp", std::nullopt, "codec", std::string("top_k/1"), {}),
-                      Catch::Contains("Give 2 to 4096, as in top_k/100"));
+                      Catch::Contains("M must be from 2 to 4096, as in top_k/100"));
 }
 
 TEST_CASE("feedback: what the sum of codes lacks is in the errors of the members, of both encodings") {
@@ -399,7 +399,7 @@ TEST_CASE("feedback is refused where nothing is left out, and where each micro-b
     Program narrow = spread(0, 1, 0, "bf16", 16, 64);
     narrow.edge("dp", std::nullopt, "feedback", true, {});
     CHECK_THROWS_WITH(add_errors(narrow, two(1)),
-                      Catch::Contains("feedback over dp: the codec bf16 is added as it is sent"));
+                      Catch::Contains("feedback over dp: the codec bf16 is summed without decoding"));
     Program often = spread(2, 2, 0, "int8", 16, 64);
     often.edge("dp", std::nullopt, "feedback", true, {});
     add_errors(often, two(1));

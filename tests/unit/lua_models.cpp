@@ -258,7 +258,8 @@ TEST_CASE("scripts/gpt.lua refuses an option that its model lacks") {
               "script.expert_axes = dp,ap: \"ap\" is not one of the valid names"));
     CHECK(has(refused({"script.model=mixtral", "mesh.dp=2", "script.expert_axes=cp"}),
               "script.expert_axes = cp: the mesh has no such axis"));
-    CHECK(has(refused({"script.method=fedavg"}), "script.method = fedavg: expected none, local_sgd, diloco, streaming or gossip"));
+    CHECK(has(refused({"script.method=fedavg"}),
+              "script.method = fedavg: expected none, local_sgd, diloco, streaming or gossip"));
     CHECK(has(refused({"script.method=diloco"}), "script.method = diloco: the mesh has no axis site for its islands"));
     CHECK(has(refused({"script.method=gossip", "script.islands=dq", "mesh.dp=2"}), "the mesh has no axis dq"));
     CHECK(has(refused({"script.sync_every=9"}), "script.sync_every = 9: nothing reads it without script.method\n"));

@@ -143,8 +143,8 @@ std::vector<std::string> differences(const SoftwareRun& run, const Plan& plan, c
         by.selective == SoftwareDefaults::Selective::core && recomputed && recomputed->work == Work::attention;
     if (!recompute.empty() && recompute != "none" && recompute != "all" && !core)
         add("recomputes " + text_of(by.selective) + " in selective recomputation", "recomputes " + recompute);
-    if (!run.reduce_bf16 && option("codec") == "bf16")
-        add("sums gradients in f32", "sums them in bf16 (script.codec)");
+    if (const std::string codec = option("codec"); !codec.empty() && codec != "none" && !run.reduce_bf16)
+        add("sums gradients in f32", fmt::format("sends them as {} (script.codec)", codec));
     if (!by.separate_attention && option("fused") == "false")
         add("runs attention as one kernel", "runs it as separate ops (script.fused)");
     if (by.loss != SoftwareDefaults::Loss::fused && has_work(plan, Work::tiled_loss))

@@ -33,10 +33,11 @@ void add_errors(Program& program, const Mesh& mesh) {
         if (members == 1) continue;
         const Codec& codec = codec_named(program, program.codec(axis), {});
         if (codec.sums_in || !codec.encode)
-            throw Error(
-                fmt::format("feedback over {}: the codec {} {}; give one that decodes before it "
-                            "adds, as int8",
-                            axis, codec.name, codec.sums_in ? "is added as it is sent" : "leaves nothing out"));
+            throw Error(fmt::format(
+                "feedback over {}: the codec {} {}\n  use a codec that is decoded before the sum, as int8, or leave "
+                "feedback out",
+                axis, codec.name,
+                codec.sums_in ? "is summed without decoding, so that nothing is left out" : "leaves nothing out"));
         int64_t count = 0, bytes = 0;
         for (const ValueId param : program.params()) {
             const Value own = program.value(param);

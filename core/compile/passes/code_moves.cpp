@@ -14,8 +14,11 @@ bool CodeMoves::takes(const Op& moved, const Codec& codec) {
     const ValueId x = moved.inputs[0];
     const std::string axis = moved.attributes.text("axis");
     if (!program_.value(x).layout.partials().empty())
-        throw Error(moved.origin, fmt::format("{} cannot be sent over {} as {}: it is summed later\n  use bf16",
-                                              describe(program_, x), axis, codec.name));
+        throw Error(
+            moved.origin,
+            fmt::format(
+                "{} cannot be sent over {} as {}: it is one term of a later sum\n  use the codec bf16 over this axis",
+                describe(program_, x), axis, codec.name));
     if (cut(moved).size < codec.block) return is_short(moved, x, axis, codec);
     return true;
 }

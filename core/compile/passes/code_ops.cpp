@@ -45,10 +45,10 @@ bool CodeOps::is_short(const Op& message, ValueId x, const std::string& axis, co
 
 void CodeOps::note_unencoded() {
     for (const auto& [where, like] : unencoded_)
-        program_.note(
-            none,
-            fmt::format("{} of {} sent unencoded {}", plural(like.arrays, "array"), bytes_text(like.bytes), where),
-            like.origin);
+        program_.note(none,
+                      fmt::format("{} ({} in all) sent unencoded {}", plural(like.arrays, "array"),
+                                  bytes_text(like.bytes), where),
+                      like.origin);
 }
 
 Attributes CodeOps::coded_attributes(const Op& message, const Codec& codec) {

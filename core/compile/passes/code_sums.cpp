@@ -55,20 +55,20 @@ bool CodeSums::takes(const Op& sum, const Codec& codec) {
 ValueId CodeSums::error_of(const Op& sum) const {
     const ValueId term = sum.inputs[0];
     const std::string axis_name = sum.attributes.text("axis");
-    const auto fail = [&](const std::string& why) {
-        throw Error(sum.origin,
-                    fmt::format("{} cannot have feedback over {}: {}\n  leave feedback out, or use zero = 1",
-                                describe(program_, term), axis_name, why));
+    const auto fail = [&](const std::string& why, const std::string& remedy = "leave feedback out") {
+        throw Error(sum.origin, fmt::format("{} cannot have feedback over {}: {}\n  {}", describe(program_, term),
+                                            axis_name, why, remedy));
     };
     for (const auto& partial : program_.value(sum.outputs[0]).layout.partials())
         if (mesh_.axis(partial.axis).sequential)
-            fail("it is sent in each micro-batch, and errors are carried from step to step");
+            fail("it is sent in each micro-batch, and errors are carried from step to step",
+                 "use zero = 1, or leave feedback out");
     std::optional<ValueId> error;
     for (const auto& [param, grad] : program_.grads())
         if (original_of(program_, grad) == original_of(program_, term))
             error = program_.find(error_name(program_.value(param).name, axis_name));
-    if (!error) fail("it is not the gradient of one param");
-    if (program_.value(*error).layout != rows_of(sum)) fail("it is split otherwise than its param");
+    if (!error) fail("it is not the gradient of a single param");
+    if (program_.value(*error).layout != rows_of(sum)) fail("it is not split over the mesh as its param is");
     return *error;
 }
 

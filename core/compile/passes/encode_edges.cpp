@@ -152,8 +152,9 @@ private:
             const std::string& axis = mesh_.axis(id).name;
             const std::string codec = program_.codec(axis, has_islands(axis) ? "codec" : "activation_codec");
             if (codec == "none") continue;
-            throw Error(op.origin, fmt::format("{} rolls from member to member of {} and cannot be sent as {}: sums, "
-                                               "gathers, exchanges and stages have codecs\n  give {} none",
+            throw Error(op.origin, fmt::format("{} is sent by a roll over {}, which the codec {} does not support\n  "
+                                               "use the codec none over {}, or a method "
+                                               "without roll (gossip and ring attention have one)",
                                                describe(program_, op.inputs[0]), axis, codec, axis));
         }
     }

@@ -6,8 +6,8 @@
 namespace orrery {
 
 /// Sends what messages over an axis carry as the axis' codecs encode it (Program::codec). "codec" applies to sums over
-/// ranks of gradients of params and of what linear ops computed from them; not to the loss or norms. Codes belong to an
-/// array: later passes join them in messages as they join arrays. Linear.
+/// ranks of gradients of params and of what linear ops computed from them; not to the loss or norms; and to sums over
+/// islands. Codes belong to an array: later passes join them in messages as they join arrays.
 ///
 /// If ranks can add the codes (bf16, f16), terms are cast before the all_reduce or reduce_scatter, and the sum is cast
 /// back. Contributions of micro-batches are always accumulated in the gradient's own type.

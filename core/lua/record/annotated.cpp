@@ -241,8 +241,7 @@ int codec(lua_State* L) {
     fields.finish();
     const auto* const option = std::ranges::find(codec_options, of, &CodecOption::what);
     if (option == std::end(codec_options)) fields.wrong("of", "\"gradients\", \"params\" or \"activations\"");
-    if (feedback && of != "gradients")
-        fields.wrong("feedback", "none: only gradients are sums whose rest is carried on");
+    if (feedback && of != "gradients") fields.wrong("feedback", "false: only gradients have feedback");
     tape.program->edge(axis, std::nullopt, option->option, name, mark_origin(tape));
     if (feedback) tape.program->edge(axis, std::nullopt, "feedback", true, mark_origin(tape));
     return 0;

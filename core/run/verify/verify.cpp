@@ -158,8 +158,8 @@ private:
             Rank runs(verified_, rank, rendezvous_);
             auto& twin = twins_[rank];
             twin = std::make_unique<TwinRank>(TwinRank::Setting{plan_, rank, runs.actual(), runs.twin(), runs.echo(),
-                                                                oracle_of(rank), options_, reordered_, gradients_, norms_,
-                                                                verified_.islands_axis});
+                                                                oracle_of(rank), options_, reordered_, gradients_,
+                                                                norms_, verified_.islands_axis});
             for (;;) {
                 turn_.arrive_and_wait();
                 if (over_) return turn_.arrive_and_drop();

@@ -32,8 +32,8 @@ struct RankReport {
     std::map<ValueId, double> gradient;
 };
 
-/// Norms of what each rank has encoded in a step, by CodedMessage::encoded. Members of a sum set theirs before any decodes
-/// it.
+/// Norms of what each rank has encoded in a step, by CodedMessage::encoded. Members of a sum set theirs before any
+/// decodes it.
 class EncodedNorms {
 public:
     void set(ValueId encoded, int64_t rank, int64_t micro, double norm);

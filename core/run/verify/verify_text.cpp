@@ -107,10 +107,11 @@ std::string finding_text(const Plan& plan, const Finding& f) {
                             index_text(f.type.shape, f.far.worst), f.type.text(), f.far.have, f.far.want);
     const CodedMessage* const coded = f.planned ? coded_of(program, f.value) : nullptr;
     if (!coded) return text + fmt::format("\n  so        {}\n", why(f));
-    return text +
-           fmt::format(
-               "\n  so        the codec {} breaks its bound: decode(encode(x)) is off by more than {:.3g} of x\n",
-               coded->codec, codec_named(program, coded->codec, {}).bound);
+    return text + fmt::format(
+                      "\n  so        on the oracle's values the result is farther from the plain one than codec {} "
+                      "allows (bound "
+                      "{:.3g}):\n            its bound is too small, or layout, lowering or a kernel is wrong\n",
+                      coded->codec, codec_named(program, coded->codec, {}).bound);
 }
 
 }  // namespace
@@ -150,7 +151,7 @@ std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) c
             text += fmt::format("  {} are sent as {} over {}: {}\n", what, codec.name, axis,
                                 codec.sums_in && option != "param_codec"
                                     ? "the tolerance includes the rounding of terms of sums"
-                                    : "they are within the codec's bound of plain ones, which ops go on with");
+                                    : "the tolerance is the codec's bound; later ops use the plain values");
         }
     const int64_t left_out = compared[3].left_out;
     if (left_out > 0)

@@ -1,5 +1,5 @@
---- Codecs of what other strategies send over an axis, or a list of axes: `params` that ZeRO-3 gathers, `activations` and
--- their gradients that tensor, expert and pipeline move. Their gradients have `codec` of the strategies data and zero.
+--- Codecs of what other strategies send over an axis, or a list of axes: `params` that ZeRO-3 gathers, and the
+-- `activations` of tensor, expert and pipeline with their gradients. Gradients of params: `codec` of data and zero.
 local strategy = require "orrery.strategy"
 
 return strategy.define("codec", { axis = "tp", params = "none", activations = "none" },

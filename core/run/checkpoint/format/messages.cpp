@@ -239,9 +239,10 @@ std::string mismatch(const Manifest& root, std::span<const StateValue> state) {
         const int64_t islands = other_rows(*tensor, value);
         if (islands > 0 && value.other_rows == OtherRows::refused)
             return fmt::format(
-                "it is of {}, the program of {}\n  say how they resume: resume = \"mean\" of o.strategy.islands (each "
-                "takes "
-                "the mean of params and states), \"copies\", or \"round\" (the mean, only at the end of a round)",
+                "it is of {}, the program of {}\n  choose how they resume in o.strategy.islands: resume = \"mean\" "
+                "(each takes "
+                "the mean of params and states), \"copies\" (those of one island), or \"round\" (the mean, only at the "
+                "end of a round)",
                 plural(islands, "island"), value.global.shape[0]);
         if (islands == 0 && !(tensor->type == value.global))
             return "its tensor " + quote(value.name) + " is " + tensor->type.text() + ", the program's is " +
