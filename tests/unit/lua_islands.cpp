@@ -190,6 +190,10 @@ TEST_CASE("what islands cannot have is refused") {
                                 "schedule = '1f1b' } end) {}"),
               "the axis site is of islands and of pipeline stages"));
     CHECK(has(refused("p:train_with(o.optim.sgd {})\n", "site = 2\n", islands), "the islands over site never meet"));
+    CHECK(has(refused("local n = 0\no.methods.diloco(p, { optimizer = function(u) n = n + 1 for p in u:params() do "
+                      "u:set(p, p - p:grad() * n) end end })\n",
+                      "site = 2\n", islands),
+              "is not deterministic"));
     const auto outer = [](const std::string& body) {
         return "p:train_with(o.optim.sgd {})\np:also('O', function(u) " + body + " end)\np:round 'step O'\n";
     };
