@@ -62,7 +62,9 @@ Program recorded(const Recipe& recipe, const ProgramEntry& entry) {
 
 /// Throws Error if functions of the script record a different step when called again, as is done for smaller steps.
 void check_repeats(const Recipe& recipe, const Program& step) {
-    if (print(train_step(recipe, recipe.batch)) == print(step)) return;
+    Program again = train_step(recipe, recipe.batch);
+    again.name = step.name;
+    if (print(again) == print(step)) return;
     throw Error(
         recipe.train_origin,
         "the model or the optimizer is not deterministic: called again for another batch of the ramp, another capacity "
@@ -216,6 +218,7 @@ void make_round(Experiment& made_of, Program step, const Mesh& mesh, Recipe& rec
                                         "precision bf16, which needs no loss scale",
                                         quote(recipe.round.text()), quote(entry.name), quote(entry.name)));
     auto& [first_entry, first] = others.front();
+    if (islands.any() && std::ranges::count(takes_batch, true) > 1) check_repeats(recipe, first);
     const auto whole = [&](const ProgramEntry& entry) { return islands.any() && entry.role == ProgramRole::update; };
     for (size_t i = 1; i < others.size(); ++i) {
         const auto& [entry, other] = others[i];
@@ -302,9 +305,11 @@ Experiment make_experiment(Recipe given, Program step, const Mesh& mesh, bool st
     made_of.recipe = recipe_of;
     const Recipe& recipe = *recipe_of;
     const std::vector<int64_t> smaller = smaller_batches(recipe);
-    if (!smaller.empty() || recipe.capacities.size() > 1 || !recipe.round.plain()) check_repeats(recipe, step);
     recipe_of->islands = islands_of(recipe, step, mesh);
-    if (recipe.islands.any()) step = train_step(recipe, recipe.batch);
+    if (recipe.islands.any())  // make_round checks this one
+        step = train_step(recipe, recipe.batch);
+    else if (!smaller.empty() || recipe.capacities.size() > 1 || !recipe.round.plain())
+        check_repeats(recipe, step);
     make_round(made_of, std::move(step), mesh, *recipe_of);
     check_ramp(recipe, made_of.train(), smaller, mesh);
     if (!step_alone) make_others(made_of, mesh);
