@@ -259,17 +259,14 @@ TEST_CASE("what islands cannot have is refused") {
                                 "schedule = '1f1b' } end) {}"),
               "the axis site is of islands and of pipeline stages"));
     CHECK(has(refused("p:train_with(o.optim.sgd {})\n", "site = 2\n", islands), "the islands over site never meet"));
-<<<<<<< HEAD
     CHECK(has(refused("o.methods.local_sgd(p, { optimizer = function(u) u:loss_scale() for p in u:params() do "
                       "u:set(p, p - p:grad()) end end })\n",
                       "site = 2\n", islands),
               "read update:island_count(), and set nothing where it is 0"));
-=======
     CHECK(has(refused("local n = 0\no.methods.diloco(p, { optimizer = function(u) n = n + 1 for p in u:params() do "
                       "u:set(p, p - p:grad() * n) end end })\n",
                       "site = 2\n", islands),
               "is not deterministic"));
->>>>>>> g9s
     const auto outer = [](const std::string& body) {
         return "p:train_with(o.optim.sgd {})\np:also('O', function(u) " + body + " end)\np:round 'step O'\n";
     };
