@@ -77,7 +77,7 @@ void prove_messages(Round& round, const std::vector<const Program*>& programs) {
         for (const auto& [state, origin] : awaited(*programs[i])) {
             const auto from = sender.find(state);
             if (from == sender.end())
-                throw Error(origin, fmt::format("program {} waits for {}, which nothing has started\n  call "
+                throw Error(origin, fmt::format("program {} waits for {}, which no program sends\n  call "
                                                 "update:send in another program of the round",
                                                 quote(names[i]), state));
             if (from->second == static_cast<int>(i))
@@ -85,9 +85,10 @@ void prove_messages(Round& round, const std::vector<const Program*>& programs) {
                                                 "another program of the round",
                                                 quote(names[i]), state));
             if (senders[i] != none && senders[i] != from->second)
-                throw Error(origin, fmt::format("program {} waits for what two programs start, {} and {}\n  send all "
-                                                "of it from one, or wait in two programs",
-                                                quote(names[i]), quote(names[senders[i]]), quote(names[from->second])));
+                throw Error(origin,
+                            fmt::format("program {} waits for states that two programs send, {} and {}\n  send all "
+                                        "of it from one, or wait in two programs",
+                                        quote(names[i]), quote(names[senders[i]]), quote(names[from->second])));
             senders[i] = from->second;
             unread.erase(state);
         }

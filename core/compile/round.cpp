@@ -206,16 +206,18 @@ void Round::prove_messages(const std::vector<int>& senders) {
         all = all.then(repeated);
         const std::string about = fmt::format("round {}: ", quote(text_));
         if (all.first == Crossings::received || all.received_twice)
-            throw Error(origin_, fmt::format("{}{} waits for what nothing has started\n  write {} before each {}, and "
-                                             "as often, also inside brackets and from one repetition to the next",
-                                             about, names_[name], names_[sender], names_[name]));
+            throw Error(origin_,
+                        fmt::format("{}{} waits for messages that {} has not sent\n  put one {} before each {}, "
+                                    "also inside brackets and across repetitions",
+                                    about, names_[name], names_[sender], names_[sender], names_[name]));
         if (all.sent_twice)
-            throw Error(origin_, fmt::format("{}{} starts its messages again before {} has waited for them\n  write "
-                                             "{} between two of {}, also from one repetition to the next",
-                                             about, names_[sender], names_[name], names_[name], names_[sender]));
+            throw Error(origin_,
+                        fmt::format("{}{} sends again while its last messages are in flight\n  put {} between two "
+                                    "runs of {}, also across repetitions",
+                                    about, names_[sender], names_[name], names_[sender]));
         if (all.last == Crossings::sent && repeated.last == Crossings::nothing)
-            throw Error(origin_, fmt::format("{}no program waits for what {} has started\n  write {} after it", about,
-                                             names_[sender], names_[name]));
+            throw Error(origin_, fmt::format("{}{} sends, but {} never runs after it\n  put {} after it", about,
+                                             names_[sender], names_[name], names_[name]));
     }
 }
 

@@ -21,7 +21,7 @@ std::string text_of(const Attributes& attributes, std::string_view skip = "");
 /// The name of a value, or "%12 (gelu)" if it has no name.
 std::string label_of(const Program& program, ValueId id);
 
-/// The message of codes whose result this value is; nullptr if there is none. Linear in their number.
+/// The message of codes that has this result; nullptr if there is none. Linear in their number.
 const CodedMessage* coded_message(const Program& program, ValueId value);
 
 /// The value that went into collectives inserted by propagation: x for all_gather(all_reduce(x)), coded or not.

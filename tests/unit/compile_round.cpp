@@ -149,13 +149,13 @@ std::string crossing(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a program waits for what was started once before it, in the whole run") {
+TEST_CASE("each wait has one send before it, in the whole run") {
     for (const char* fine : {"step*45 S step*5 R", "(step S step R)*3", "step S R", "step S, then step R S",
                              "(step S step*2 R)*2, then step S O step*9 (step R S)*1000000000 step R U",
                              "step*2 S step*2 O step R step U", "step S, then (step*2 R S)*3 step"})
         CHECK(crossing(fine) == "");
-    const char* const early = "R waits for what nothing has started";
-    const char* const again = "S starts its messages again before R has waited for them";
+    const char* const early = "R waits for messages that S has not sent";
+    const char* const again = "S sends again while its last messages are in flight";
     for (const char* text : {"step R S", "step S R*2", "step S step (R step)*2", "step S, then step R",
                              "step S R, then step R S", "(step S step R R)*3"})
         CHECK(crossing(text).find(early) != std::string::npos);
@@ -163,7 +163,7 @@ TEST_CASE("a program waits for what was started once before it, in the whole run
                              "step S (step S)*2 R", "step S step R, then (step S)*5 step R"})
         CHECK(crossing(text).find(again) != std::string::npos);
     CHECK(crossing("step R S step S R").find(early) != std::string::npos);
-    CHECK(crossing("step S R S, then step").find("no program waits for what S has started") != std::string::npos);
+    CHECK(crossing("step S R S, then step").find("S sends, but R never runs after it") != std::string::npos);
     CHECK(crossing("step S, then step R").find("a.lua:7") != std::string::npos);
 }
 

@@ -339,10 +339,10 @@ TEST_CASE("what sends and waits wrongly is refused") {
     };
     const std::string send = "u:send(sent, p)", arrived = "u:set(p, u:arrived(sent) + p * 0)", own = "u:set(p, p * 1)";
     says(sending(send, arrived), "nothing is refused");
-    says(sending(send, arrived, "step R S"), "R waits for what nothing has started");
-    says(sending(send, arrived, "(step S)*2 R"), "S starts its messages again before R has waited");
-    says(sending(send, arrived, "step S R S, then step"), "no program waits for what S has started");
-    says(sending(own, arrived), "program \"R\" waits for a.w.sent, which nothing has started");
+    says(sending(send, arrived, "step R S"), "R waits for messages that S has not sent");
+    says(sending(send, arrived, "(step S)*2 R"), "S sends again while its last messages are");
+    says(sending(send, arrived, "step S R S, then step"), "S sends, but R never runs after it");
+    says(sending(own, arrived), "program \"R\" waits for a.w.sent, which no program sends");
     says(sending(send, own), "program \"S\" sends a.w.sent, but no program waits for it");
     says(sending(send, send + " " + arrived), "a.w.sent is sent by two programs, \"S\" and \"R\"");
     says(sending(send + " " + arrived, own), "program \"S\" waits for a.w.sent, which it sends itself");

@@ -30,7 +30,7 @@ protected:
     bool is_short(const Op& message, ValueId x, const std::string& axis, const Codec& codec);
     /// Attributes of a message of codes in place of `message`.
     static Attributes coded_attributes(const Op& message, const Codec& codec);
-    /// Adds an op whose outputs have the layout. `out`: the value of its first output; none: a new one.
+    /// Adds an op; its outputs have the layout. `out`: the value of its first output; none: a new one.
     ValueId add(std::string kind, const Op& like, std::vector<ValueId> inputs, Attributes attributes, Layout layout,
                 ValueId out = none);
     ValueId reshaped(const Op& like, ValueId x, Shape shape, Layout layout);
@@ -50,7 +50,7 @@ private:
     };
     std::map<std::string, Unencoded> unencoded_;  ///< by where and why
 
-    /// `rows`: the shape of what is encoded, whose layout all dims but the last have everywhere.
+    /// `rows`: shape of what is encoded. The output of each op has the layout `laid` in all dims but the last.
     AddPart tracer(const Op& like, const Codec& codec, const Shape& rows, const Layout& laid);
 };
 

@@ -87,8 +87,8 @@ ValueId TwinRank::error_in(const CodedMessage& coded) const {
     return added ? s_.plan.program.op(maker).inputs[1] : none;
 }
 
-/// How far encoding may take what a message carries from the plain value: c of what each member encodes, and c again of
-/// the sum of what these have become; with feedback also the errors that terms contain. 0: the value is no such result.
+/// Max distance of a value that was sent as codes from the plain value (the formula is in README.md). 0: the value is
+/// not the result of such a message.
 double TwinRank::coded_bound(ValueId id, int64_t micro) const {
     if (coded_[id] == none) return 0;
     const CodedMessage& coded = s_.plan.program.coded[coded_[id]];

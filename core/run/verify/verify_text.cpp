@@ -71,7 +71,7 @@ std::string why(const Finding& f) {
            "only accumulated rounding exceeds the tolerance";
 }
 
-/// The message of codes whose result the value is, in its own or another shape; nullptr if there is none.
+/// The message of codes that has this result, in its own or another shape; nullptr if there is none.
 const CodedMessage* coded_of(const Program& program, ValueId value) {
     while (value != none) {
         if (const CodedMessage* coded = coded_message(program, value)) return coded;
