@@ -104,6 +104,13 @@ void prove_messages(Round& round, const std::vector<const Program*>& programs) {
 }
 
 void complete_messages(Program& marked, const Islands& islands) {
+    for (const Result& result : marked.results)
+        if (const OpId maker = marked.value(result.value).op; maker != none && arrives(marked, marked.op(maker)))
+            throw Error(
+                marked.op(maker).origin,
+                fmt::format("the result {} is what update:arrived returned\n  give a value computed from it, as "
+                            "in update:result({}, x * 1)",
+                            result.name, quote(result.name)));
     for (const Op& op : marked.ops)
         if (arrives(marked, op)) marked.store(op.outputs[0], islands.axis, Placement::replicated(), islands.origin);
 }

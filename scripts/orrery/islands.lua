@@ -73,7 +73,7 @@ end
 function islands.arrive(update, part)
   local dims = island_dims(update)
   local total = update:arrived(totals("sent_count", dims, part))
-  update:result("round_count", total)  -- the run ends where it is 0
+  update:result("round_count", total * 1)  -- the run ends where it is 0
   update:result("round_loss", update:arrived(totals("sent_loss", dims, part)) / total)
   return function(state) return update:arrived(state) / total end
 end

@@ -106,7 +106,7 @@ TEST_CASE("software run: every file predicts a step, and says what the script do
     CHECK(said("megatron", "script.recompute=attention").empty());
     CHECK(has(said("torchtitan", "script.recompute=attention"), "every second GEMM in selective recomputation"));
     CHECK(has(said("megatron", "script.recompute=gelu"), "the script recomputes gelu"));
-    CHECK(has(said("megatron", "script.codec=bf16"), "sums them in bf16 (script.codec)"));
+    CHECK(has(said("megatron", "script.codec=bf16"), "sends them as bf16 (script.codec)"));
     CHECK(has(said("megatron", "script.fused=false"), "runs it as separate ops (script.fused)"));
     CHECK(has(said("megatron", "script.loss_tile=256"), "computes logits in tiles"));
 }
