@@ -335,7 +335,7 @@ TEST_CASE("what sends and waits wrongly is refused") {
     const auto says = [](const std::string& calls, const std::string& what) {
         const std::string found = refused(calls, "site = 2\n", islands);
         CAPTURE(found);
-        has(found, what);
+        CHECK(has(found, what));
     };
     const std::string send = "u:send(sent, p)", arrived = "u:set(p, u:arrived(sent) + p * 0)", own = "u:set(p, p * 1)";
     says(sending(send, arrived), "nothing is refused");
