@@ -140,8 +140,7 @@ local strategies = {                                          -- an axis that th
   o.strategy.tensor { axis = "tp", sequence = opt.sequence },
   o.strategy.data { axis = axes, replicate = replicate, codec = opt.codec,
     feedback = opt.feedback, zero = opt.zero },
-  o.strategies.codec { axis = axes, params = opt.param_codec },
-  o.strategies.codec { axis = script_options.activation_axes(opt), activations = opt.activation_codec },
+  script_options.codecs(opt, axes),
 }
 if opt.recompute ~= "none" then
   local kinds = opt.recompute ~= "all" and words(opt.recompute) or nil

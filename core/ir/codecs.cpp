@@ -74,7 +74,7 @@ const Codec& largest_named(std::string_view name, const Origin& asked) {
     int64_t of = 0;
     const char* const end = name.data() + name.size();
     const auto read = std::from_chars(name.data() + largest_of.size(), end, of);
-    if (read.ptr != end || of < 2 || of > top_block)
+    if (read.ptr != end || name[largest_of.size()] == '0' || of < 2 || of > top_block)
         throw Error(
             asked,
             fmt::format(

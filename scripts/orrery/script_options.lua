@@ -26,11 +26,25 @@ function script_options.stages(opt, mesh)
   return counts
 end
 
---- The axes over which activations are sent: between shards of a matrix, stages and experts.
-function script_options.activation_axes(opt)
-  local all = { "tp", "pp" }
-  for _, axis in ipairs(script_options.words(opt.expert_axes)) do all[#all + 1] = axis end
-  return all
+--- The strategies of script.param_codec over `axes`, and of script.activation_codec between shards of a matrix, stages
+-- and experts. Throws where nothing would read them.
+function script_options.codecs(opt, axes)
+  local mesh = native.config.mesh
+  if opt.param_codec ~= "none" and opt.zero ~= 3 then
+    error(("script.param_codec = %s: params are gathered with script.zero = 3 only\n  set it, or leave param_codec out")
+      :format(opt.param_codec), 2)
+  end
+  local between, ranks = { "tp", "pp" }, (mesh.tp or 1) * (mesh.pp or 1)
+  for _, axis in ipairs(script_options.words(opt.expert_axes)) do
+    between[#between + 1] = axis
+    ranks = ranks * (mesh[axis] or 1)
+  end
+  if opt.activation_codec ~= "none" and ranks == 1 then
+    error(("script.activation_codec = %s: no activations are sent over this mesh\n  leave it out, or use %s")
+      :format(opt.activation_codec, table.concat(between, ", ")), 2)
+  end
+  return strategy.twins.codec { axis = axes, params = opt.param_codec },
+    strategy.twins.codec { axis = between, activations = opt.activation_codec }
 end
 
 --- The axis script.replicate. Throws where another one than the default is given and the mesh lacks it.
@@ -105,6 +119,14 @@ function script_options.train(program, optimizer, strategies, declared, opt)
     if not mesh[opt.islands] then
       error(("script.method = %s: the mesh has no axis %s for its islands\n  set mesh.%s to their number, or "
         .. "script.islands to an axis of [mesh]"):format(opt.method, opt.islands, opt.islands), 2)
+    end
+    if opt.islands_codec ~= "none" and (mesh[opt.islands] or 1) == 1 then
+      error(("script.islands_codec = %s: nothing is sent over %s, which has one island\n  leave it out")
+        :format(opt.islands_codec, opt.islands), 2)
+    end
+    if opt.method == "local_sgd" and (opt.islands_codec == "sign" or opt.islands_codec:match "^top_k") then
+      error(("script.islands_codec = %s: local_sgd sends whole params, of which it leaves out too much\n  use int8 or "
+        .. "bf16, or diloco, which sends what islands moved"):format(opt.islands_codec), 2)
     end
     local every = opt.sync_every ~= 0 and opt.sync_every or nil
     require("orrery.methods." .. opt.method)(program, { optimizer = optimizer, every = every })

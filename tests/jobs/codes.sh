@@ -14,6 +14,9 @@ for zero in 0 3; do
     grep -q "gradients are sent as int4 over dp: the tolerance is the codec's bound" verified.log ||
         { cat verified.log; fail "verify does not say what it judges by"; }
 done
+# Arrays with another number of blocks each, in one message.
+$orrery verify "$gpt" "${sizes[@]}" --set script.embed=96 --set script.codec=top_k/10 --set script.feedback=true \
+    > verified.log 2>&1 || { cat verified.log; fail "top_k does not pass"; }
 $orrery verify "$gpt" "${sizes[@]}" --set script.zero=3 --set script.param_codec=int8 \
     > verified.log 2>&1 || { cat verified.log; fail "params as codes do not pass"; }
 $orrery verify "$gpt" "${sizes[@]}" --set mesh.pp=2 --set mesh.tp=2 --set mesh.dp=1 \
@@ -40,6 +43,15 @@ $orrery verify wrong.lua "${sizes[@]}" --set script.codec=halves > own.log 2>&1 
     { cat own.log; fail "a codec that breaks its bound passes"; }
 grep -q "farther from the plain one than codec halves allows (bound 1e-09)" own.log ||
     { cat own.log; fail "the codec that breaks its bound is not named"; }
+
+# Steps that a loss scale skips leave the errors as they are: an infinite term would stay in them for good.
+scale='{ loss_scale = { initial = 2^32, most = 2^32 } }'
+sed "s/^script_options.train(program, adamw, .*/program:train_with(adamw, $scale)/" \
+    "$gpt" > scaled.lua
+grep -q 'initial = 2^32' scaled.lua || fail "gpt.lua has another line that trains"
+$orrery run scaled.lua "${sizes[@]}" "${codes[@]}" --set train.precision=f16 --set train.steps=24 \
+    --set run.folder=scaled > scaled.log 2>&1 || { cat scaled.log; fail "f16 with a loss scale"; }
+grep -q "of 24 steps skipped" scaled.log || { cat scaled.log; fail "no step was skipped"; }
 
 run_tiny whole 20 "${codes[@]}" > whole.log 2>&1 || { cat whole.log; fail "the uninterrupted run"; }
 run_tiny parts 10 "${codes[@]}" > first.log 2>&1 || { cat first.log; fail "the first part"; }

@@ -100,6 +100,9 @@ private:
         std::string key =
             fmt::format("{} {} {} {} {} {}", op.kind, op.attributes.text("axis"), op.attributes.text("op"),
                         name_of(in.type.dtype), stage_of(op), op.attributes.text("keep"));
+        // Codes of arrays are joined along their last dim.
+        if (collective_of(op) == Opcode::all_to_all)
+            for (size_t dim = 0; dim + 1 < in.type.shape.size(); ++dim) key += fmt::format(" {}", in.type.shape[dim]);
         // Members must be partial over the same other axes, such as micro.
         for (const Value* value : {&in, &out})
             for (const auto& partial : value->layout.partials())

@@ -23,6 +23,21 @@ std::vector<Mark> splits_of(const Program& program, const Mesh& mesh, ValueId pa
 
 }  // namespace
 
+namespace {
+
+/// Whether ranks of the axis have other params, as of experts, so that nothing sums their gradients.
+bool has_own(const Program& program, ValueId param, std::string_view over) {
+    bool split = false;
+    for (const Mark& mark : program.marks()) {
+        if (mark.value != param || mark.axis != over) continue;
+        if (mark.what == Mark::What::use) return false;  // gathered
+        split = split || mark.placement.kind == Placement::Kind::split;
+    }
+    return split;
+}
+
+}  // namespace
+
 std::string error_name(std::string_view param, std::string_view axis) {
     return fmt::format("{}.error.{}", param, axis);
 }
@@ -45,7 +60,9 @@ void add_errors(Program& program, const Mesh& mesh) {
             int64_t shards = 1;
             for (const Mark& mark : splits) shards *= mesh.size(mark.axis);
             const int64_t size = (own.type.count() / shards + members - 1) / members;
-            if (program.grad_of(param) == none || own.type.shape.size() < 2 || size < codec.block) continue;
+            if (program.grad_of(param) == none || has_own(program, param, axis) || own.type.shape.size() < 2 ||
+                size < codec.block)
+                continue;
             Value error;
             error.name = error_name(own.name, axis);
             error.type = {DType::f32, own.type.shape};

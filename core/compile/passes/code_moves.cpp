@@ -13,12 +13,7 @@ namespace orrery {
 bool CodeMoves::takes(const Op& moved, const Codec& codec) {
     const ValueId x = moved.inputs[0];
     const std::string axis = moved.attributes.text("axis");
-    if (!program_.value(x).layout.partials().empty())
-        throw Error(
-            moved.origin,
-            fmt::format(
-                "{} cannot be sent over {} as {}: it is one term of a later sum\n  use the codec bf16 over this axis",
-                describe(program_, x), axis, codec.name));
+    if (!program_.value(x).layout.partials().empty()) return unencoded(moved, x, axis, codec, "terms of another sum");
     if (cut(moved).size < codec.block) return is_short(moved, x, axis, codec);
     return true;
 }

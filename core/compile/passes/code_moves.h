@@ -14,7 +14,7 @@ class CodeMoves : public CodeOps {
 public:
     using CodeOps::CodeOps;
 
-    /// Whether an all_gather or all_to_all sends codes. Throws Error for a value that is summed later.
+    /// Whether an all_gather or all_to_all sends codes.
     bool takes(const Op& moved, const Codec& codec);
     /// Whether x, which passes to another stage along the axis, is sent as codes.
     bool takes(const Op& maker, ValueId x, const Codec& codec, const std::string& axis);

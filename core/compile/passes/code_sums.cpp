@@ -33,6 +33,9 @@ std::vector<int64_t> after_rows(std::vector<int64_t> perm) {
 bool CodeSums::takes(const Op& sum, const Codec& codec) {
     const ValueId term = sum.inputs[0];
     const std::string axis_name = sum.attributes.text("axis");
+    if (is_plain(sum, term, axis_name, codec)) return false;
+    const Cut how = cut(sum);
+    if (how.size < codec.block) return is_short(sum, term, axis_name, codec);
     for (const auto& partial : program_.value(term).layout.partials())
         if (partial.axis != axis(sum) && !mesh_.axis(partial.axis).sequential)
             throw Error(
@@ -40,9 +43,6 @@ bool CodeSums::takes(const Op& sum, const Codec& codec) {
                 fmt::format("{} cannot be sent over {} as {}: it is summed over {}, too\n  give the codec to an "
                             "axis with sums over no other, or use bf16",
                             describe(program_, term), axis_name, codec.name, mesh_.axis(partial.axis).name));
-    if (is_plain(sum, term, axis_name, codec)) return false;
-    const Cut how = cut(sum);
-    if (how.size < codec.block) return is_short(sum, term, axis_name, codec);
     if (how.padding() > 0)
         program_.note(
             term, fmt::format("padded by {} elements over {}, to {} equal parts", how.padding(), axis_name, how.parts),
@@ -90,6 +90,24 @@ ValueId CodeSums::in_own_part(const Sent& sent, ValueId left) {
     return add("mul", sum, {rest, wide_own}, {}, placed(sent, 4, 0, 2));
 }
 
+/// The value that is 0 in a step that leaves the param as it is; none: every step updates it.
+ValueId CodeSums::guard_of(ValueId param) const {
+    for (const Update& update : program_.updates) {
+        if (update.target != param) continue;
+        OpId maker = program_.value(update.value).op;
+        while (maker != none && op_def(program_.op(maker).kind).casts)
+            maker = program_.value(program_.op(maker).inputs[0]).op;
+        if (maker == none) continue;
+        const Op& made = program_.op(maker);
+        const OpDef& def = op_def(made.kind);
+        for (size_t i = 0; i < made.inputs.size() && i < def.operands.size(); ++i)
+            if (def.operands[i] == "apply?") return made.inputs[i];
+        // A guard in a script assigns select(apply, next, param).
+        if (made.kind == "select" && program_.value(made.inputs[0]).type.shape.empty()) return made.inputs[0];
+    }
+    return none;
+}
+
 void CodeSums::keep_errors() {
     for (const auto& [sum, error, left] : errors_) {
         ValueId next = left;
@@ -97,13 +115,8 @@ void CodeSums::keep_errors() {
         Op update = sum;
         update.phase = Phase::update;
         update.stage = none;
-        for (const Update& other : program_.updates) {
-            if (other.target != param || program_.value(other.value).op == none) continue;
-            // A guarded step assigns select(apply, next, param).
-            const Op& made = program_.op(program_.value(other.value).op);
-            if (made.inputs.size() == 3 && made.inputs[2] == param && program_.value(made.inputs[0]).type.shape.empty())
-                next = add(made.kind, update, {made.inputs[0], next, error}, {}, Layout(program_.value(error).layout));
-        }
+        if (const ValueId apply = guard_of(param); apply != none)
+            next = add("select", update, {apply, next, error}, {}, Layout(program_.value(error).layout));
         program_.updates.push_back({error, next});
     }
 }
@@ -263,7 +276,11 @@ void CodeSums::send(Op sum, const Codec& codec) {
         x = add("cast", sent.sum, {x}, {{"dtype", std::string("f32")}}, placed(sent, 4, 0, 2));
     if (const auto error = error_of_.find(sent.sum.outputs[0]); error != error_of_.end()) {
         sent.error = error->second;
-        x = add("add", sent.sum, {x, in_parts(sent, sent.error)}, {}, placed(sent, 4, 0, 2));
+        // Terms are gradients of the scaled loss, errors those of the loss itself.
+        ValueId own = in_parts(sent, sent.error);
+        if (const auto scale = program_.find("loss_scale"))
+            own = add("mul", sent.sum, {own, *scale}, {}, placed(sent, 4, 0, 2));
+        x = add("add", sent.sum, {x, own}, {}, placed(sent, 4, 0, 2));
     }
     const std::vector<ValueId> codes = encoded(sent.sum, *sent.codec, x);
     if (sent.error != none)
@@ -301,7 +318,10 @@ void CodeSums::finish_all() {
             }
             gathered[i] = moved(sent, false, codes);
         }
-        if (sent.error != none) errors_.push_back({sent.sum, sent.error, out_of_parts(sent, sent.left, 0, none)});
+        if (sent.error == none) continue;
+        if (const auto scale = program_.find("loss_scale"))
+            sent.left = add("div", sent.sum, {sent.left, *scale}, {}, placed(sent, 4, 0, 2));
+        errors_.push_back({sent.sum, sent.error, out_of_parts(sent, sent.left, 0, none)});
     }
     for (size_t i = 0; i < sent_.size(); ++i) {
         const Sent& sent = sent_[i];

@@ -58,6 +58,7 @@ private:
 
     Cut cut(const Op& sum) const;
     ValueId error_of(const Op& sum) const;
+    ValueId guard_of(ValueId param) const;
     ValueId in_own_part(const Sent& sent, ValueId left);
     AxisId axis(const Op& sum) const { return *mesh_.find(sum.attributes.text("axis")); }
     bool scatters(const Op& sum) const { return sum.attributes.has("dim"); }

@@ -15,6 +15,7 @@
 #include "ir/codecs.h"
 #include "ir/describe.h"
 #include "ir/op.h"
+#include "ir/sent.h"
 #include "orrery/mesh.h"
 #include "orrery/plan.h"
 
@@ -55,10 +56,13 @@ std::vector<char> find_gradients(const Program& program) {
     return known;
 }
 
-/// Whether the value is a param, maybe in another type.
+/// Whether the value is a param, maybe in another type or gathered over another axis.
 bool is_param(const Program& program, ValueId id) {
-    while (program.value(id).op != none && op_def(program.op(program.value(id).op).kind).casts)
-        id = program.op(program.value(id).op).inputs[0];
+    for (OpId maker = program.value(id).op; maker != none; maker = program.value(id).op) {
+        const Op& op = program.op(maker);
+        if (!op_def(op.kind).casts && collective_of(op) != Opcode::all_gather) return false;
+        id = op.inputs[0];
+    }
     return program.value(id).role == Role::param;
 }
 
@@ -89,6 +93,7 @@ public:
             phase = old[i].phase;
             for (ValueId& input : old[i].inputs) {
                 if (passed_on_.count({i, input}) == 0) bring_back(input);
+                pass_on(input);
                 if (const auto copy = copies_.find({input, rank_of(old[i].stage)}); copy != copies_.end())
                     input = copy->second;
             }
@@ -107,7 +112,8 @@ public:
             moved.push_back(program_.ops.size());
             program_.ops.push_back(std::move(old[i]));
             if (narrowed != narrowed_.end() && !delayed(sum)) bring_back(sum);
-            pass_on(Op(program_.ops[moved.back()]));
+            for (const ValueId made : std::vector(program_.ops[moved.back()].outputs))
+                if (!coded_.waits(made) && waiting_.count(made) == 0) pass_on(made);
         }
         coded_.finish_all();
         while (!waiting_.empty()) bring_back(waiting_.begin()->first);
@@ -123,6 +129,12 @@ private:
             const std::string_view option = option_of(op);
             if (option.empty()) continue;
             const std::string axis = op.attributes.text("axis");
+            if (program_.codec(axis, option) != "none" && is_sent_ahead(op.inputs[0]))
+                throw Error(
+                    op.origin,
+                    fmt::format("{} is sent while steps run, and cannot be sent over {} as {}\n  leave the codec "
+                                "of the islands out, or use a method that does not send ahead (diloco)",
+                                describe(program_, op.inputs[0]), axis, program_.codec(axis, option)));
             const Codec& codec = codec_named(program_, program_.codec(axis, option), op.origin);
             if (!codec.encode || !shortens(codec, op.inputs[0])) continue;
             if (option != "codec" && moves_.is_plain(op, op.inputs[0], axis, codec)) continue;
@@ -140,9 +152,17 @@ private:
 
     bool has_islands(std::string_view axis) const { return program_.edge(axis, Phase::update).flag(islands_option); }
 
-    /// Whether the op adds arrays of islands, not counts.
+    /// Whether the op adds arrays of islands, not counts, where they meet; an evaluation reads the sums as they are.
     bool sums_over_islands(const Op& op) const {
-        return has_islands(op.attributes.text("axis")) && !program_.value(op.inputs[0]).type.shape.empty();
+        if (op.phase != Phase::update || !has_islands(op.attributes.text("axis"))) return false;
+        return !program_.value(op.inputs[0]).type.shape.empty();
+    }
+
+    /// Whether the value is made of a state that is sent while steps run.
+    bool is_sent_ahead(ValueId term) const {
+        const OpId maker = program_.value(term).op;
+        return maker != none &&
+               std::ranges::any_of(program_.op(maker).inputs, [&](ValueId id) { return is_sent(program_.value(id)); });
     }
 
     /// Throws Error for a value that rolls from member to member of an axis that has a codec for it.
@@ -194,7 +214,7 @@ private:
                 if (passes_.count(id) == 0 && !moves_.takes(program_.op(maker), id, codec, axis))
                     left.insert(id);
                 else
-                    passes_[id].try_emplace(to, reader.stage);
+                    passes_[id].try_emplace(to, reader.stage), makers_.try_emplace(id, program_.op(maker));
             }
         stages_codec_ = &codec;
     }
@@ -204,18 +224,17 @@ private:
         return rank == ranks_.end() ? none : rank->second;
     }
 
-    /// Sends outputs of the op to the stages that read them.
-    void pass_on(const Op& maker) {
-        for (const ValueId id : maker.outputs) {
-            const auto passes = passes_.find(id);
-            if (passes == passes_.end()) continue;
-            std::vector<int> stages;
-            for (const auto& [rank, stage] : passes->second) stages.push_back(stage);
-            const std::vector<ValueId> read =
-                moves_.pass_on(maker, id, *stages_codec_, stages, program_.pipeline().axis);
-            size_t next = 0;
-            for (const auto& [rank, stage] : passes->second) copies_[{id, rank}] = read[next++];
-        }
+    /// Sends a value to the stages that read it.
+    void pass_on(ValueId id) {
+        const auto passes = passes_.find(id);
+        if (passes == passes_.end()) return;
+        std::vector<int> stages;
+        for (const auto& [rank, stage] : passes->second) stages.push_back(stage);
+        const std::vector<ValueId> read =
+            moves_.pass_on(makers_.at(id), id, *stages_codec_, stages, program_.pipeline().axis);
+        size_t next = 0;
+        for (const auto& [rank, stage] : passes->second) copies_[{id, rank}] = read[next++];
+        passes_.erase(passes);
     }
 
     /// Finds ops that read sums in their own type; messages of a sum over another axis read the narrow one.
@@ -325,6 +344,7 @@ private:
     std::map<int, int> ranks_;  ///< by stage: place of its rank in the pipeline
     const Codec* stages_codec_ = nullptr;
     std::map<ValueId, std::map<int, int>> passes_;       ///< by value: rank that reads it -> stage of its first reader
+    std::map<ValueId, Op> makers_;                       ///< of values in passes_
     std::map<std::pair<ValueId, int>, ValueId> copies_;  ///< by value and rank: what was decoded there
     std::map<ValueId, Op> waiting_;                      ///< by sum: its cast back to its own type, not inserted yet
 };

@@ -93,7 +93,7 @@ int declare_codec(lua_State* L) {
     if (std::ranges::any_of(codecs(), same) || std::ranges::any_of(state.codecs, same_own))
         fields.wrong("name", "one that no other codec has");
     const auto bound = fields.number("bound");
-    if (!bound || !(*bound >= 0))
+    if (!bound || !(*bound >= 0 && *bound < 1e9))
         fields.wrong("bound", "a number of at least 0: the largest ||x - decode(encode(x))|| / ||x||");
     own.bound = *bound;
     own.block = fields.integer("block", 1).value_or(1);

@@ -46,6 +46,8 @@ public:
     double moved(ValueId value, int64_t element) const;
     /// A flag for each element of the value, nonzero: the element is not compared; nullptr: all are.
     const char* left_out(ValueId value) const;
+    /// Whether the value is a code, or a term of a sum that is sent as codes.
+    bool is_code(ValueId value) const { return hidden_[value] != 0; }
     /// Whether left-out elements went into the value at unknown positions, so that it cannot be compared; nor can codes
     /// of terms, which whole arrays do not show. A sum of coded terms is the plain sum.
     bool uncertain(ValueId value) const;

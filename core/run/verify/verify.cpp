@@ -49,9 +49,11 @@ private:
     std::vector<std::unique_ptr<Executor>> executors_;
 };
 
-/// Whether all values of the forward and backward pass are f32; codes of an update may have scales of 16 bits.
-bool all_f32(const Program& program) {
-    const auto short_value = [&](ValueId id) { return size_of(program.value(id).type.dtype) == 2; };
+/// Whether all values of the forward and backward pass are f32, but for codes, which ranks decode before they go on.
+bool all_f32(const Program& program, const Oracle& oracle) {
+    const auto short_value = [&](ValueId id) {
+        return size_of(program.value(id).type.dtype) == 2 && !oracle.is_code(id);
+    };
     return std::ranges::none_of(program.ops, [&](const Op& op) {
         return op.phase != Phase::update &&
                (std::ranges::any_of(op.inputs, short_value) || std::ranges::any_of(op.outputs, short_value));
@@ -124,7 +126,7 @@ public:
             for (const ChunkTable& table : tables)
                 report_.collectives.push_back(
                     fmt::format("{} over {} by {}", name_of(table.collective), axis, table.name));
-        report_.judges_gradients = all_f32(plan_.program);
+        report_.judges_gradients = all_f32(plan_.program, *oracles_.front());
         std::vector<char> seen(plan_.program.values.size(), 0);
         for (const auto& twin : twins_) gather(twin->report(), seen);
         for (size_t i = 0; i < seen.size(); ++i) {

@@ -238,16 +238,17 @@ std::vector<StateValue> SavedState::views() {
         const Value& value = program.values[id];
         if (value.role != Role::param && value.role != Role::state) continue;
         if (!executor.holds(static_cast<ValueId>(id))) continue;
-        StateValue saved{value.name,
-                         value.type,
-                         value.layout,
-                         executor.tensor(static_cast<ValueId>(id)),
-                         std::move(stages[id]),
-                         is_fixed(program, static_cast<ValueId>(id)),
-                         session_.compiled().loss_scale && is_of_loss_scale(value.name),
-                         islands                       ? islands
-                         : value.init.flag("rows_add") ? std::optional(OtherRows::sum)
-                                                       : std::nullopt};
+        StateValue saved{
+            value.name,
+            value.type,
+            value.layout,
+            executor.tensor(static_cast<ValueId>(id)),
+            std::move(stages[id]),
+            is_fixed(program, static_cast<ValueId>(id)),
+            (session_.compiled().loss_scale && is_of_loss_scale(value.name)) || value.init.flag("rows_add"),
+            islands                       ? islands
+            : value.init.flag("rows_add") ? std::optional(OtherRows::sum)
+                                          : std::nullopt};
         if (!direct) {
             staging_.resize(std::max(staging_.size(), state.size() + 1));
             staging_[state.size()].resize(static_cast<size_t>(saved.local.bytes()));
