@@ -103,7 +103,8 @@ ValueId CodeSums::guard_of(ValueId param) const {
         for (size_t i = 0; i < made.inputs.size() && i < def.operands.size(); ++i)
             if (def.operands[i] == "apply?") return made.inputs[i];
         // A guard in a script assigns select(apply, next, param).
-        if (made.kind == "select" && program_.value(made.inputs[0]).type.shape.empty()) return made.inputs[0];
+        const bool chooses = made.inputs.size() == 3 && made.inputs[2] == param;
+        if (chooses && program_.value(made.inputs[0]).type.shape.empty()) return made.inputs[0];
     }
     return none;
 }

@@ -49,7 +49,7 @@ private:
     std::vector<std::unique_ptr<Executor>> executors_;
 };
 
-/// Whether all values of the forward and backward pass are f32, but for codes, which ranks decode before they go on.
+/// Whether all values of the forward and backward pass are f32, but for codes, which ranks decode at once.
 bool all_f32(const Program& program, const Oracle& oracle) {
     const auto short_value = [&](ValueId id) {
         return size_of(program.value(id).type.dtype) == 2 && !oracle.is_code(id);
