@@ -75,7 +75,7 @@ rows=2  # kills are of one rank, or of two with a meeting between them: islands 
 [ -z "${ORRERY_LONG:-}" ] || rows=9
 head -n $rows << 'END' > rows.txt
 inner:5:0 outer:9:1|script.method=diloco
-first:1:0 inner:4:1 back:6:1 outer:9:0 keep:12:1|script.method=diloco script.outer=adamw
+first:1:0 inner:4:1 outer:6:0 back:9:1 keep:12:1|script.method=diloco script.outer=adamw
 first:1:1 inner:5:0 outer:9:1|script.method=diloco
 inner:2:0 mean:6:1|script.method=local_sgd
 inner:5:1 mix:9:0|script.method=gossip

@@ -3,7 +3,7 @@
 # parallelism, with an order, trains as one rank does, check says what a layer sends and keeps, plan searches cp where
 # a row needs it.
 source "$(dirname "$0")/lib.sh"
-awk '/^## Long rows/ { inside = 1 } /^## Proc/ { inside = 0 } inside && /^build\/orrery/' \
+awk '/^## / { inside = /^## Long rows/ } inside && /^build\/orrery/' \
     "$source_root/configs/README.md" |
     sed "s|^build/orrery|\"\$orrery\"|; s|scripts/gpt|$source_root/&|; s|configs/|$source_root/&|g" > commands.txt
 small="--set data.path=text.txt --set data.tokens_per_sequence=256 --set script.embed=32 --set script.heads=4 \
