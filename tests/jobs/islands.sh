@@ -163,7 +163,7 @@ for case in "3 mean" "4 copies"; do
         { d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || d > 1e-6 * $1) exit 1 }' || fail "the mean of $case islands"
     rm -rf part
 done
-refused "it is of 2 islands, the program of 3|resume = \"mean\" of o.strategy.islands" \
+refused "it is of 2 islands, the program of 3|choose how they resume in o.strategy.islands: resume = \"mean\"" \
     $orrery run islands.lua "${settings[@]}" "${arguments[@]}" --set mesh.site=3 --set run.folder=two
 refused "step 3 is within the round|resume with 2 islands until the round ends" \
     $orrery run islands.lua "${settings[@]}" "${arguments[@]}" --set mesh.site=3 --set run.folder=two \

@@ -124,7 +124,7 @@ sed 's/^value = "queued"/value = "fast"/' "$source_root/configs/software/orrery.
 refused 2 'launches.value is "fast"' simulate --software wrong.toml
 grep -q "^orrery: wrong.toml:[1-9][0-9]*:" said.txt || { cat said.txt; fail "no place of the wrong value"; }
 refused 2 "--trace and --software cannot be combined" simulate --software nemo --trace away.json
-sed 's/clip = 1.0,/clip = 1.0 }, { precision = "fp8" /' $gpt > fp8.lua
+sed 's/^script_options.train(program, adamw, .*/program:train_with(adamw, { precision = "fp8" })/' $gpt > fp8.lua
 refused 2 'the script sets precision "fp8", which compiles orrery'"'s own 8-bit kernels" $orrery simulate fp8.lua \
     --config small.toml --cluster "$clusters/h100.toml" --software nemo
 simulate --software nemo --set script.sequence=true --set 'train.precision="fp8"' --json > fp8.json ||
