@@ -246,7 +246,7 @@ python3 -c 'import sys; sys.exit(abs(float(sys.argv[1]) / float(sys.argv[2]) - 1
     fail "plan says $best s, simulate $(value step_s best.json)"
 less "$(value step_s best.json)" "$(value step_s plain.json)" || fail "the plan is no faster than what was configured"
 # What the script gives is not searched, and every choice has it.
-sed 's/clip = 1.0,/clip = 1.0 }, { microbatches = 2 /' $gpt > micros.lua
+sed 's/^script_options.train(program, adamw, .*/program:train_with(adamw, { microbatches = 2 })/' $gpt > micros.lua
 micros() { $orrery plan micros.lua --config small.toml --cluster "$clusters/h100.toml" --ranks 8 "$@"; }
 micros > micros.txt 2>&1 || { cat micros.txt; fail "no plan of a script that gives microbatches"; }
 grep -q "^the script sets microbatches (micros.lua:[0-9]*), so that they are not searched$" micros.txt ||
