@@ -14,12 +14,12 @@ namespace orrery::lua {
 namespace {
 
 /// A call of a function of a codec: its values belong to a tape that reads the program, to which `add` adds ops.
-struct Call {
+struct CodecCall {
     lua_State* L;
     std::shared_ptr<Tape> tape;
     CloseView close;
 
-    Call(State& state, const Coding& at, const Origin& origin)
+    CodecCall(State& state, const Coding& at, const Origin& origin)
         : L(state.lua()),
           tape(std::make_shared<Tape>(const_cast<Program&>(at.program), at.mesh, "", origin)),
           close{*tape} {
@@ -39,7 +39,7 @@ struct Call {
 std::vector<ValueId> call_encode(State& state, int function, const Coding& at, ValueId x, const Origin& origin) {
     std::vector<ValueId> codes;
     state.call_later([&] {
-        const Call call(state, at, origin);
+        const CodecCall call(state, at, origin);
         lua_State* const L = call.L;
         lua_rawgeti(L, LUA_REGISTRYINDEX, function);
         push_symbol(L, call.tape, x);
@@ -55,7 +55,7 @@ ValueId call_decode(State& state, int function, const Coding& at, const std::vec
                     const Origin& origin) {
     ValueId decoded = none;
     state.call_later([&] {
-        const Call call(state, at, origin);
+        const CodecCall call(state, at, origin);
         lua_State* const L = call.L;
         lua_rawgeti(L, LUA_REGISTRYINDEX, function);
         call.push_list(codes);
