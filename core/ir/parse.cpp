@@ -289,6 +289,8 @@ private:
         return id;
     }
 
+    ValueId maybe_known(Line& line) { return line.take("-") ? none : known(line); }
+
     static Origin note_origin(Line& line) { return line.take("#") && !line.done() ? line.origin() : Origin{}; }
 
     void mark(Line& line, bool store) {
@@ -341,7 +343,7 @@ private:
             while (!line.done() && !line.sees("#")) kinds.push_back(line.word());
             program_.recompute(scope, note_origin(line), kinds);
         } else if (what == "note") {
-            const ValueId id = line.take("-") ? none : known(line);
+            const ValueId id = maybe_known(line);
             const std::string text = line.word();
             program_.note(id, text, note_origin(line));
         } else if (what == "grad" || what == "update") {
@@ -356,9 +358,12 @@ private:
             std::string name = line.word();
             program_.results.push_back({std::move(name), known(line)});
         } else if (what == "coded") {
-            const ValueId result = known(line), plain = known(line), encoded = known(line);
-            const std::string codec = line.word(), axis = line.word();
-            program_.coded.push_back({result, plain, encoded, codec, axis, line.integer()});
+            CodedMessage coded;
+            for (ValueId* const id : {&coded.result, &coded.plain, &coded.encoded}) *id = known(line);
+            for (ValueId* const id : {&coded.decoded, &coded.sum, &coded.sum_decoded}) *id = maybe_known(line);
+            coded.codec = line.word();
+            coded.axis = line.word();
+            program_.coded.push_back(std::move(coded));
         } else {
             line.fail(fmt::format(
                 "store, use, microbatches, bucket, codec, feedback, prefetch, stage, recompute, note, grad, update, "

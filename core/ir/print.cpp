@@ -50,6 +50,7 @@ public:
 
 private:
     // A name as programs print it; an empty one as two quotes.
+    static std::string maybe(ValueId id) { return id == none ? "-" : fmt::format("%{}", id); }
     static std::string word(const std::string& name) { return name.empty() ? "\"\"" : quoted(name); }
 
     void columns(std::string left, std::string call, std::string rest) {
@@ -183,14 +184,13 @@ private:
             if (m.recompute) note("recompute " + word(m.scope) + kinds, m.origin);
         }
         for (const Remark& n : program_.remarks())
-            note(fmt::format("note {} {}", n.value == none ? "-" : fmt::format("%{}", n.value), word(n.text)),
-                 n.origin);
+            note(fmt::format("note {} {}", maybe(n.value), word(n.text)), n.origin);
         for (const auto& [param, grad] : program_.grads()) note(fmt::format("grad %{} %{}", param, grad));
         for (const Update& u : program_.updates) note(fmt::format("update %{} %{}", u.target, u.value));
         for (const Result& r : program_.results) note(fmt::format("result {} %{}", word(r.name), r.value));
         for (const CodedMessage& c : program_.coded)
-            note(fmt::format("coded %{} %{} %{} {} {} {}", c.result, c.plain, c.encoded, word(c.codec), word(c.axis),
-                             c.times));
+            note(fmt::format("coded %{} %{} %{} {} {} {} {} {}", c.result, c.plain, c.encoded, maybe(c.decoded),
+                             maybe(c.sum), maybe(c.sum_decoded), word(c.codec), word(c.axis)));
         if (!remarks_.empty()) text_ += "notes\n" + remarks_;
     }
 

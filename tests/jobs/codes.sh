@@ -41,7 +41,7 @@ grep -q "gradients are sent as halves over dp" own.log || { cat own.log; fail "t
 own 1e-9 > wrong.lua
 $orrery verify wrong.lua "${sizes[@]}" --set script.codec=halves > own.log 2>&1 &&
     { cat own.log; fail "a codec that breaks its bound passes"; }
-grep -q "farther from the plain one than codec halves allows (bound 1e-09)" own.log ||
+grep -q "farther from what was encoded than codec halves allows (bound 1e-09)" own.log ||
     { cat own.log; fail "the codec that breaks its bound is not named"; }
 
 # Steps that a loss scale skips leave the errors as they are: an infinite term would stay in them for good.

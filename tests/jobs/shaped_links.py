@@ -2,12 +2,13 @@
 import json
 import os
 import statistics
-import subprocess
 import sys
 
-from timed_runs import PLAIN, Runs, finish, flags, median_of
+from shaped_hosts import Hosts
+from timed_runs import PLAIN, Runs, finish, median_of
 
-program, root, table, switch, *hosts = sys.argv[1:]
+program, root, table, switch, *names = sys.argv[1:]
+hosts = Hosts(program, f"{root}/scripts/gpt.lua", switch, names)
 MEDIAN, WORST = 0.10, 0.25  # bars
 ROUNDS = 3 if table else 1
 STEPS = {"1gbit": 16, "100mbit": 8} if table else {"1gbit": 5}
@@ -26,34 +27,8 @@ def settings(transport, rate, more):
             "train.steps": STEPS[rate], "script.layers": 4, "script.embed": 128, "script.heads": 4, **more}
 
 
-# Bytes of the largest packet, and of tbf's burst: what is larger than the burst is cut once more, which takes the
-# processors, and what the burst holds passes unshaped, which is much of a small message.
-PACKETS = {"1gbit": (32768, "36kb"), "100mbit": (4096, "5kb")}
-
-
-def shape(rate):
-    largest, burst = PACKETS[rate]
-    for i, host in enumerate(hosts):
-        for namespace, device in ((switch, f"veth-{i}"), (host, "veth-h")):
-            subprocess.run(["ip", "-n", namespace, "link", "set", device, "gso_max_size", str(largest)], check=True)
-            subprocess.run(["tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf", "rate", rate,
-                            "burst", burst, "limit", "4mb"], check=True)
-
-
 def run(sets, folder):
-    """A rank a host, each with a processor of its own as far as there are some."""
-    there = sorted(os.sched_getaffinity(0))
-    ranks = []
-    for i, host in enumerate(hosts):
-        own = {"transport.gloo.interface": "veth-h"} if sets["run.transport"] == "gloo" else {
-            "transport.ucx.devices": "veth-h"}
-        command = ["ip", "netns", "exec", host, "taskset", "-c", str(there[i % len(there)]), program, "run",
-                   f"{root}/scripts/gpt.lua", *flags({**sets, **own, "run.folder": folder}), "--nodes", str(len(hosts)),
-                   "--node-rank", str(i), "--rendezvous", "10.79.0.1:29879"]
-        ranks.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-    said = [rank.communicate()[0] for rank in ranks]
-    if any(rank.returncode for rank in ranks):
-        sys.exit(f"{folder}\n" + "\n".join(text[-2000:] for text in said))
+    hosts.run(sets, folder)
     return median_of(folder, sets)
 
 
@@ -72,7 +47,7 @@ def main():
     found = {name: [] for name, *_ in asked}
     for turn in range(ROUNDS):
         for name, sets, _, rate in asked:
-            shape(rate)
+            hosts.shape(1000 * GBIT[rate])
             found[name].append(run(sets, f"runs/{name.replace(' ', '-')}-{turn}"))
             print(f"round {turn + 1} of {ROUNDS}: {name}: {1e3 * found[name][-1]:.2f} ms", file=sys.stderr, flush=True)
     lines = [f"two hosts, a rank each, {os.cpu_count()} processors; the median of {ROUNDS} interleaved runs, ms a step",

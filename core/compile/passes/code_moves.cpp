@@ -122,8 +122,10 @@ void CodeMoves::send(const Op& moved, const Codec& codec) {
         layout.set(*how.over, gathers ? Placement::replicated() : Placement::split(1));
         code = add(moved.kind, moved, {code}, attributes, std::move(layout));
     }
-    program_.coded.push_back({out, plain, x, codec.name, axis, 1});
-    put_together(moved, decoded(moved, codec, codes, how.parts()), how, axis, codec, out);
+    const ValueId got = decoded(moved, codec, codes, how.parts());
+    program_.coded.push_back(
+        {.result = out, .plain = plain, .encoded = x, .decoded = got, .codec = codec.name, .axis = axis});
+    put_together(moved, got, how, axis, codec, out);
 }
 
 std::vector<ValueId> CodeMoves::pass_on(const Op& maker, ValueId x, const Codec& codec, const std::vector<int>& stages,
@@ -143,8 +145,10 @@ std::vector<ValueId> CodeMoves::pass_on(const Op& maker, ValueId x, const Codec&
         value.origin = program_.value(x).origin;
         program_.values.push_back(std::move(value));
         read.push_back(static_cast<ValueId>(program_.values.size()) - 1);
-        program_.coded.push_back({read.back(), x, rows, codec.name, axis, 1});
-        put_together(there, decoded(there, codec, codes, how.parts()), how, axis, codec, read.back());
+        const ValueId got = decoded(there, codec, codes, how.parts());
+        program_.coded.push_back(
+            {.result = read.back(), .plain = x, .encoded = rows, .decoded = got, .codec = codec.name, .axis = axis});
+        put_together(there, got, how, axis, codec, read.back());
     }
     return read;
 }

@@ -108,7 +108,13 @@ ValueId CodeOps::permuted(const Op& sum, ValueId x, const std::vector<int64_t>& 
 /// Traces ops of a codec on rows: all dims but the last stay as they are, and so do their layouts.
 AddPart CodeOps::tracer(const Op& like, const Codec& codec, const Shape& rows, const Layout& laid) {
     return [this, &like, &codec, rows, laid](std::string_view kind, std::vector<ValueId> inputs, Attributes attributes,
-                                             const std::vector<ValueId>&) {
+                                             const std::vector<ValueId>& into) {
+        if (!into.empty())
+            throw Error(
+                like.origin,
+                fmt::format("codec {}: add of {} has a fourth argument, values to write to; ops of a codec make "
+                            "new values: leave it out",
+                            codec.name, kind));
         add(std::string(kind), like, std::move(inputs), std::move(attributes), laid);
         const std::vector<ValueId> outputs = program_.ops.back().outputs;
         for (const ValueId out : outputs) {

@@ -267,7 +267,7 @@ std::vector<ValueId> CodeSums::moved(const Sent& sent, bool exchanges, const std
 }
 
 void CodeSums::send(Op sum, const Codec& codec) {
-    Sent sent{std::move(sum), &codec, {}, {}, none, none};
+    Sent sent{.sum = std::move(sum), .codec = &codec};
     sent.cut = cut(sent.sum);
     const std::string axis_name = sent.sum.attributes.text("axis");
     ValueId x = add("terms", sent.sum, {sent.sum.inputs[0]}, {{"axis", axis_name}, {"members", sent.cut.parts}},
@@ -293,7 +293,7 @@ void CodeSums::send(Op sum, const Codec& codec) {
         bytes_ += TensorType{value.type.dtype, value.layout.local_shape(value.type.shape, mesh_)}.bytes();
     }
     const ValueId whole = sent.sum.outputs[0];
-    program_.coded.push_back({whole, sent.sum.inputs[0], x, codec.name, axis_name, scatters(sent.sum) ? 1 : 2});
+    sent.message = {.result = whole, .plain = sent.sum.inputs[0], .encoded = x, .codec = codec.name, .axis = axis_name};
     waiting_.insert(whole);
     const int64_t bucket = program_.bucket_bytes(axis_name, sent.sum.phase);
     sent_.push_back(std::move(sent));
@@ -302,8 +302,9 @@ void CodeSums::send(Op sum, const Codec& codec) {
 
 void CodeSums::finish_all() {
     std::vector<ValueId> sums;
-    for (const Sent& sent : sent_) {
+    for (Sent& sent : sent_) {
         const ValueId terms = decoded(sent.sum, *sent.codec, sent.codes, sent.cut.terms());
+        sent.message.decoded = terms;
         sums.push_back(add("sum", sent.sum, {terms}, {{"dims", std::vector<int64_t>{0}}}, placed(sent, 3, 0, 1)));
     }
     std::vector<std::vector<ValueId>> gathered(sent_.size());
@@ -325,9 +326,15 @@ void CodeSums::finish_all() {
         errors_.push_back({sent.sum, sent.error, out_of_parts(sent, sent.left, 0, none)});
     }
     for (size_t i = 0; i < sent_.size(); ++i) {
-        const Sent& sent = sent_[i];
+        Sent& sent = sent_[i];
         const int over = scatters(sent.sum) ? 1 : none;
-        ValueId x = scatters(sent.sum) ? sums[i] : decoded(sent.sum, *sent.codec, gathered[i], sent.cut.sum());
+        ValueId x = sums[i];
+        if (!scatters(sent.sum)) {
+            x = decoded(sent.sum, *sent.codec, gathered[i], sent.cut.sum());
+            sent.message.sum = sums[i];
+            sent.message.sum_decoded = x;
+        }
+        program_.coded.push_back(sent.message);
         const ValueId whole = sent.sum.outputs[0];
         if (const DType type = program_.value(whole).type.dtype; type != DType::f32)
             x = add("cast", sent.sum, {x}, {{"dtype", std::string(name_of(type))}}, Layout(program_.value(x).layout));

@@ -45,8 +45,9 @@ private:
     struct Sent {
         Op sum;
         const Codec* codec = nullptr;
-        Cut cut;
-        std::vector<ValueId> codes;  ///< [members, parts, shards, ..], split over the parts
+        Cut cut = {};
+        CodedMessage message = {};
+        std::vector<ValueId> codes = {};  ///< [members, parts, shards, ..], split over the parts
         ValueId error = none;        ///< with feedback: the state with the errors of earlier steps
         ValueId left = none;         ///< [members, parts, shards, elements]: what encoding leaves out in this one
     };

@@ -74,9 +74,11 @@ struct CodedMessage {
     ValueId result = none;   ///< the sum over the axis, or what was gathered, exchanged or passed to another stage
     ValueId plain = none;    ///< what the result is without a codec; of a sum, its terms
     ValueId encoded = none;  ///< what each member encodes: `plain` cut in parts, with what feedback adds
+    ValueId decoded = none;  ///< what those that receive codes make of `encoded`, in the same shape; none: only sums
+    ValueId sum = none;      ///< the sum of decoded terms, if that is encoded again
+    ValueId sum_decoded = none;  ///< what those that receive its codes make of `sum`
     std::string codec;
     std::string axis;
-    int64_t times = 1;  ///< 2: the result is encoded, too
 };
 
 /// A traced program: ops in execution order over values. The passes differentiate, annotate and propagate extend it.

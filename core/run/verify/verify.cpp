@@ -101,7 +101,7 @@ public:
         judge_gradients();
         judge_choices();
         settle_findings();
-        norms_.clear();
+        encodings_.clear();
         return std::ranges::all_of(twins_, [](const auto& twin) { return twin->report().findings.empty(); });
     }
 
@@ -161,7 +161,7 @@ private:
             auto& twin = twins_[rank];
             twin = std::make_unique<TwinRank>(TwinRank::Setting{plan_, rank, runs.actual(), runs.twin(), runs.echo(),
                                                                 oracle_of(rank), options_, reordered_, gradients_,
-                                                                norms_, verified_.islands_axis});
+                                                                encodings_, verified_.islands_axis});
             for (;;) {
                 turn_.arrive_and_wait();
                 if (over_) return turn_.arrive_and_drop();
@@ -446,7 +446,7 @@ private:
     std::vector<std::unique_ptr<Oracle>> oracles_;  ///< one for each island; one without islands
     const ReorderedValues reordered_;
     const Gradients gradients_;
-    EncodedNorms norms_;
+    Encodings encodings_;
     std::vector<std::unique_ptr<TwinRank>> twins_;
     VerifyReport report_;
     int64_t done_ = 0, step_ = 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "ir/codecs.h"
 #include "ir/describe.h"
@@ -35,18 +36,38 @@ double tolerance_of(const Oracle& oracle, ValueId value, DType dtype, double lar
     return margin * (oracle.moved(value) + epsilon_of(dtype) * largest + rounded);
 }
 
-void EncodedNorms::set(ValueId encoded, int64_t rank, int64_t micro, double norm) {
+void Encodings::keep(const Key& key, const Shape& shape, const Block& block, const void* local) {
     const std::lock_guard lock(mutex_);
-    norms_[{encoded, rank}][micro] = norm;
+    std::vector<float>& whole = wholes_[key];
+    if (whole.empty()) whole.assign(count_of(shape), std::numeric_limits<float>::quiet_NaN());
+    place(whole.data(), shape, block, sizeof(float), local);
 }
 
-double EncodedNorms::total(ValueId encoded, const std::vector<int64_t>& ranks, std::optional<int64_t> only) {
+std::vector<float> Encodings::kept(const Key& key, const Shape& shape, const Block& block) {
+    std::vector<float> local(block.count(), std::numeric_limits<float>::quiet_NaN());
+    const std::lock_guard lock(mutex_);
+    const auto whole = wholes_.find(key);
+    if (whole != wholes_.end()) slice(whole->second.data(), shape, block, sizeof(float), local.data());
+    return local;
+}
+
+void Encodings::set(ValueId value, bool twin, int64_t rank, int64_t micro, double norm) {
+    const std::lock_guard lock(mutex_);
+    norms_[{value, twin, rank}][micro] = norm;
+}
+
+double Encodings::total(ValueId value, bool twin, const std::vector<int64_t>& ranks, std::optional<int64_t> only) {
     const std::lock_guard lock(mutex_);
     double all = 0;
     for (const int64_t rank : ranks)
-        for (const auto& [micro, norm] : norms_[{encoded, rank}])
+        for (const auto& [micro, norm] : norms_[{value, twin, rank}])
             if (!only || micro == *only) all += norm;
     return all;
+}
+
+void Encodings::clear() {
+    wholes_.clear();
+    norms_.clear();
 }
 
 TwinRank::TwinRank(const Setting& setting)
@@ -74,6 +95,9 @@ void TwinRank::find_coded() {
     for (const CodedMessage& coded : program.coded) {
         coded_[coded.result] = static_cast<int>(&coded - program.coded.data());
         encoded_[coded.encoded] = 1;
+        if (coded.sum != none) encoded_[coded.sum] = 1;
+        for (const auto& [decoded, from] : {std::pair(coded.decoded, coded.encoded), {coded.sum_decoded, coded.sum}})
+            if (decoded != none) decoded_[decoded] = {from, codec_named(program, coded.codec, {}).bound};
         if (const ValueId error = error_in(coded); error != none) encoded_[error] = 1;
     }
     for (const Op& op : program.ops)
@@ -89,17 +113,70 @@ ValueId TwinRank::error_in(const CodedMessage& coded) const {
 
 /// Max distance of a value that was sent as codes from the plain value (the formula is in README.md). 0: the value is
 /// not the result of such a message.
-double TwinRank::coded_bound(ValueId id, int64_t micro) const {
+double TwinRank::coded_bound(ValueId id, int64_t micro, bool twin) const {
     if (coded_[id] == none) return 0;
     const CodedMessage& coded = s_.plan.program.coded[coded_[id]];
-    const double c = codec_named(s_.plan.program, coded.codec, {}).bound;
-    const std::vector<int64_t> members = s_.plan.mesh.group(s_.rank, *s_.plan.mesh.find(coded.axis));
+    const std::vector<int64_t> own{s_.rank}, members = s_.plan.mesh.group(s_.rank, *s_.plan.mesh.find(coded.axis));
     const bool in_pieces =
         micro_axis_ != none && value(coded.result).layout.at(micro_axis_).kind == Placement::Kind::split;
-    const auto norms = [&](ValueId of) {
-        return of == none ? 0 : s_.norms.total(of, members, in_pieces ? std::optional(micro) : std::nullopt);
+    const auto total = [&](ValueId of, const std::vector<int64_t>& ranks) {
+        return of == none ? 0 : s_.encodings.total(of, twin, ranks, in_pieces ? std::optional(micro) : std::nullopt);
     };
-    return (coded.times == 2 ? c * (2 + c) : c) * norms(coded.encoded) + norms(error_in(coded));
+    const double errors = total(error_in(coded), members);
+    if (coded.decoded == none)
+        return codec_named(s_.plan.program, coded.codec, {}).bound * total(coded.encoded, members) + errors;
+    return total(coded.decoded, coded.sum == none ? own : members) + total(coded.sum_decoded, own) + errors;
+}
+
+Encodings::Key TwinRank::key_of(ValueId id, int64_t micro, bool twin) const {
+    const Layout& layout = value(id).layout;
+    const bool each_micro = micro_axis_ != none && layout.at(micro_axis_).kind == Placement::Kind::partial;
+    const bool each_island = s_.islands != none && layout.at(s_.islands).kind == Placement::Kind::replicate;
+    return {id, twin, each_island ? s_.plan.mesh.coordinates(s_.rank)[s_.islands] : 0, each_micro ? micro : 0};
+}
+
+/// Keeps what this rank and its twin encode, and its norm.
+void TwinRank::keep_encoded(int index, size_t which) {
+    const Operand& operand = at(index).operands[which];
+    const int64_t micro = at(index).fragment.micro;
+    for (const bool twin : {false, true}) {
+        const Tensor& local = (twin ? s_.twin : s_.actual).operand(index, which);
+        const double norm = difference(local.dtype, local.data, local.data, local.count()).norm;
+        s_.encodings.set(operand.value, twin, s_.rank, micro, norm);
+        const std::optional<Block> piece = held(operand.value, micro);
+        if (local.dtype != DType::f32 || !piece || piece->count() != local.count()) continue;
+        s_.encodings.keep(key_of(operand.value, micro, twin), value(operand.value).type.shape, *piece, local.data);
+    }
+}
+
+/// Measures how far what was decoded is from what was encoded. Each row of the twin's must be within the codec's bound.
+void TwinRank::weigh_decoded(int index, size_t which) {
+    const Instruction& i = at(index);
+    const ValueId id = i.operands[which].value;
+    const auto pair = decoded_.find(id);
+    if (pair == decoded_.end() || !completes(i, i.operands[which])) return;
+    const Shape& shape = value(id).type.shape;
+    const std::optional<Block> piece = held(id, i.fragment.micro);
+    for (const bool twin : {false, true}) {
+        const Tensor& have = (twin ? s_.twin : s_.actual).operand(index, which);
+        if (!piece || piece->count() != have.count()) return;
+        const std::vector<float> want =
+            s_.encodings.kept(key_of(pair->second.value, i.fragment.micro, twin), shape, *piece);
+        Judged judged;
+        judged.far = difference(DType::f32, have.data, want.data(), have.count());
+        s_.encodings.set(id, twin, s_.rank, i.fragment.micro, judged.far.distance);
+        const int64_t row = piece->shape.back();
+        for (int64_t at = 0; twin && at < have.count(); at += row) {
+            const Difference far =
+                difference(DType::f32, static_cast<const float*>(have.data) + at, want.data() + at, row);
+            judged.tolerance = pair->second.bound * far.norm * (1 + 1e-6) + 0x1p-126 * static_cast<double>(row);
+            if (far.distance <= judged.tolerance) continue;
+            judged.far = far;
+            judged.far.worst += at;
+            find(index, id, judged).planned = true;
+            break;
+        }
+    }
 }
 
 void TwinRank::feed(const Value& source, const Operand& place, const std::vector<std::byte>& whole) {
@@ -187,6 +264,14 @@ bool TwinRank::unpacked(const Operand& operand) const {
 
 /// The part of a value that the rank has; nullopt if the oracle lacks it (a partial sum).
 std::optional<Block> TwinRank::block(ValueId id, int64_t micro) const {
+    const Layout& layout = value(id).layout;
+    const auto split_by_ranks = [&](const Layout::Partial& p) { return s_.plan.mesh.size(p.axis) > 1; };
+    if (std::any_of(layout.partials().begin(), layout.partials().end(), split_by_ranks)) return std::nullopt;
+    return held(id, micro);
+}
+
+/// The same for what may be a partial sum; nullopt if the rank has no single block.
+std::optional<Block> TwinRank::held(ValueId id, int64_t micro) const {
     const Value& v = value(id);
     Layout layout = v.layout;
     if (micro_axis_ != none && micro < 0) {
@@ -195,8 +280,6 @@ std::optional<Block> TwinRank::block(ValueId id, int64_t micro) const {
             if (std::ranges::count(axes, micro_axis_) > 0 && axes.back() != micro_axis_) return std::nullopt;
         layout.set(micro_axis_, Placement::replicated());
     }
-    const auto split_by_ranks = [&](const Layout::Partial& p) { return s_.plan.mesh.size(p.axis) > 1; };
-    if (std::any_of(layout.partials().begin(), layout.partials().end(), split_by_ranks)) return std::nullopt;
     return block_of(layout, v.type.shape, s_.plan.mesh, s_.rank, std::max<int64_t>(micro, 0));
 }
 
@@ -306,12 +389,14 @@ void TwinRank::settle(int index, size_t which) {
     if (note.pending == none || operand.value == none || !unpacked(operand)) return;
     const Tensor& twin = s_.twin.operand(index, which);
     if (!cut(operand.value, at(index).fragment.micro, twin)) return;
-    const double bound = coded_bound(operand.value, at(index).fragment.micro) / margin;
-    const Judged replay = judge(operand.value, twin, want_.data(), true, bound);
+    const auto bound = [&](bool of_twin) {
+        return coded_bound(operand.value, at(index).fragment.micro, of_twin) / margin;
+    };
+    const Judged replay = judge(operand.value, twin, want_.data(), true, bound(true));
     std::memcpy(twin.data, want_.data(), want_.size());
     const Tensor& have = s_.actual.operand(index, which);
-    const Judged judged = judge(operand.value, have, want_.data(), true, bound);
-    if (bound > 0 && !replay.wrong && !judged.wrong)
+    const Judged judged = judge(operand.value, have, want_.data(), true, bound(false));
+    if (coded_[operand.value] != none && !replay.wrong && !judged.wrong)
         for (const Tensor& copy : {have, s_.echo.operand(index, which)})
             std::memcpy(copy.data, want_.data(), want_.size());
     count(operand.value, judged, true);
@@ -352,11 +437,7 @@ void TwinRank::before(int index) {
         if (!reads) return;
         infected_ |= note_of(operand).dirty;
         const size_t which = &operand - i.operands.data();
-        if (operand.value != none && encoded_[operand.value]) {
-            const Tensor& term = s_.actual.operand(index, which);
-            const double norm = difference(term.dtype, term.data, term.data, term.count()).norm;
-            s_.norms.set(operand.value, s_.rank, i.fragment.micro, norm);
-        }
+        if (operand.value != none && encoded_[operand.value]) keep_encoded(index, which);
         if (reads_whole && !writes) settle(index, which);
         if (operand.value != none) add_gradient(index, which);
     });
@@ -467,10 +548,13 @@ void TwinRank::look(int index, size_t which) {
     const Tensor& twin = s_.twin.operand(index, which);
     const bool joined = i.opcode == Opcode::all_reduce && i.operands.size() > 2;
     const bool complete = (joined || completes(i, operand)) && cut(operand.value, i.fragment.micro, twin);
-    const double bound = complete ? coded_bound(operand.value, i.fragment.micro) / margin : 0;
+    const auto bound = [&](bool of_twin) {
+        return complete ? coded_bound(operand.value, i.fragment.micro, of_twin) / margin : 0;
+    };
+    weigh_decoded(index, which);
     Judged replay;
     if (complete) {
-        replay = judge(operand.value, twin, want_.data(), true, rounded_[which] + bound);
+        replay = judge(operand.value, twin, want_.data(), true, rounded_[which] + bound(true));
         std::memcpy(twin.data, want_.data(), want_.size());
     }
     const bool own = !repeat(index, which);
@@ -479,8 +563,9 @@ void TwinRank::look(int index, size_t which) {
     const bool update = i.opcode == Opcode::copy && i.op == none && i.operands[0].value != none;
     const ValueId id = update ? i.operands[0].value : operand.value;
     const bool known = complete || (update && cut(id, -1, twin));
-    Judged judged = judge(id, have, twin.data, known, rounded_[which] + bound);
-    if (bound > 0 && !own && !replay.wrong && !judged.wrong) std::memcpy(have.data, want_.data(), want_.size());
+    Judged judged = judge(id, have, twin.data, known, rounded_[which] + bound(false));
+    if (complete && coded_[operand.value] != none && !own && !replay.wrong && !judged.wrong)
+        std::memcpy(have.data, want_.data(), want_.size());
     if (s_.oracle.uncertain(id) || (!known && s_.oracle.left_out(id))) judged.far.distance = 0, judged.wrong = false;
     count(operand.value, judged, complete);
     if (replay.wrong) find(index, operand.value, replay).planned = true;

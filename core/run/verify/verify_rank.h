@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "layout/shards.h"
@@ -32,18 +33,31 @@ struct RankReport {
     std::map<ValueId, double> gradient;
 };
 
-/// Norms of what each rank has encoded in a step, by CodedMessage::encoded. Members of a sum set theirs before any
-/// decodes it.
-class EncodedNorms {
+/// What ranks and their twins have encoded in a step, and how far from it is what was decoded. A rank encodes before
+/// any other decodes.
+class Encodings {
 public:
-    void set(ValueId encoded, int64_t rank, int64_t micro, double norm);
+    /// `value`: of all ranks or of all twins. `island`, `micro`: 0 where they have the same, or parts of one whole.
+    struct Key {
+        ValueId value = none;
+        bool twin = false;
+        int64_t island = 0, micro = 0;
+        auto operator<=>(const Key&) const = default;
+    };
+    /// Keeps a rank's block, f32, of a value of the shape.
+    void keep(const Key& key, const Shape& shape, const Block& block, const void* local);
+    /// The block of a value; NaN where no rank has kept it.
+    std::vector<float> kept(const Key& key, const Shape& shape, const Block& block);
+    /// A norm that belongs to a value on a rank.
+    void set(ValueId value, bool twin, int64_t rank, int64_t micro, double norm);
     /// The sum over ranks and micro-batches; or of one micro-batch.
-    double total(ValueId encoded, const std::vector<int64_t>& ranks, std::optional<int64_t> only);
-    void clear() { norms_.clear(); }
+    double total(ValueId value, bool twin, const std::vector<int64_t>& ranks, std::optional<int64_t> only);
+    void clear();
 
 private:
     std::mutex mutex_;
-    std::map<std::pair<ValueId, int64_t>, std::map<int64_t, double>> norms_;
+    std::map<Key, std::vector<float>> wholes_;
+    std::map<std::tuple<ValueId, bool, int64_t>, std::map<int64_t, double>> norms_;
 };
 
 /// Index of a value's line in the report's table (forward, backward, gradients, update).
@@ -77,7 +91,7 @@ public:
         const VerifyOptions& options;
         const ReorderedValues& reordered;
         const Gradients& gradients;
-        EncodedNorms& norms;
+        Encodings& encodings;
         AxisId islands = none;  ///< axis of islands, each of which has all gradients
     };
     explicit TwinRank(const Setting& setting);
@@ -104,6 +118,12 @@ private:
         bool wrong = false, exact = false;
     };
 
+    /// What a decoded value was encoded from.
+    struct Encoded {
+        ValueId value = none;
+        double bound = 0;
+    };
+
     const Value& value(ValueId id) const { return s_.plan.program.value(id); }
     const Instruction& at(int index) const { return class_.stream[index]; }
     void feed(const Value& source, const Operand& place, const std::vector<std::byte>& whole);
@@ -113,13 +133,17 @@ private:
     bool own_kernel(const Instruction& instruction) const;
     bool unpacked(const Operand& operand) const;
     bool completes(const Instruction& instruction, const Operand& operand) const;
+    std::optional<Block> held(ValueId id, int64_t micro) const;
     std::optional<Block> block(ValueId id, int64_t micro) const;
     int64_t whole_index(ValueId id, int64_t micro, int64_t element) const;
     bool cut(ValueId id, int64_t micro, const Tensor& local);
     Judged judge(ValueId id, const Tensor& have, const void* want, bool complete, double rounded = 0) const;
     void weigh_terms(int index);
-    double coded_bound(ValueId id, int64_t micro) const;
+    double coded_bound(ValueId id, int64_t micro, bool twin) const;
     void find_coded();
+    Encodings::Key key_of(ValueId id, int64_t micro, bool twin) const;
+    void keep_encoded(int index, size_t which);
+    void weigh_decoded(int index, size_t which);
     ValueId error_in(const CodedMessage& coded) const;
     bool repeat(int index, size_t which);
     void follow(int index);
@@ -147,6 +171,7 @@ private:
     std::vector<char> updates_;   ///< by value: whether the optimizer reads it
     std::vector<int> coded_;     ///< by value: index of the coded sum that it is, in the same or another shape; or none
     std::vector<char> encoded_;  ///< by value: whether it is what members encode
+    std::map<ValueId, Encoded> decoded_;  ///< by value that was decoded
     RankReport report_;
 };
 

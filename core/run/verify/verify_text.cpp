@@ -71,8 +71,11 @@ std::string why(const Finding& f) {
            "only accumulated rounding exceeds the tolerance";
 }
 
-/// The message of codes that has this result, in its own or another shape; nullptr if there is none.
+/// The message of codes that has this result, in its own or another shape, or whose codes were decoded to this; nullptr
+/// if there is none.
 const CodedMessage* coded_of(const Program& program, ValueId value) {
+    for (const CodedMessage& coded : program.coded)
+        if (coded.decoded == value || coded.sum_decoded == value) return &coded;
     while (value != none) {
         if (const CodedMessage* coded = coded_message(program, value)) return coded;
         const OpId maker = program.value(value).op;
@@ -108,9 +111,8 @@ std::string finding_text(const Plan& plan, const Finding& f) {
     const CodedMessage* const coded = f.planned ? coded_of(program, f.value) : nullptr;
     if (!coded) return text + fmt::format("\n  so        {}\n", why(f));
     return text + fmt::format(
-                      "\n  so        on the oracle's values the result is farther from the plain one than codec {} "
-                      "allows (bound "
-                      "{:.3g}):\n            its bound is too small, or layout, lowering or a kernel is wrong\n",
+                      "\n  so        on the oracle's values this is farther from what was encoded than codec {} allows "
+                      "(bound {:.3g}):\n            its bound is too small, or layout, lowering or a kernel is wrong\n",
                       coded->codec, codec_named(program, coded->codec, {}).bound);
 }
 
