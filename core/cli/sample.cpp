@@ -35,10 +35,6 @@ int sample_command(const ScriptCommand& command) {
     use.compile = [&](ScriptRunner& one, Experiment experiment) {
         refuse_idle_axes(experiment, one.config().table("mesh"));
         one.experiment = std::move(experiment);
-        if (const Islands& islands = one.experiment->recipe->islands; islands.any())
-            throw Error(islands.origin,
-                        "sample does not support islands yet: it has a mesh of one rank, the checkpoint "
-                        "the params of each island\n  use evaluate, or run:sample in the script");
         sampling.emplace(one.compile_sampling(true));
         one.keep(sampling->compiled);
     };

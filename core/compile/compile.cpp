@@ -364,6 +364,7 @@ Compiled compile_sampling(const Experiment& experiment, const CompileOptions& op
     Compiled compiled;
     compiled.name = experiment.recipe->name;
     compiled.contracts = options.contracts;
+    compiled.islands = experiment.recipe->islands;
     compiled.parameters = parameters_of(logits->program);
     compiled.programs.push_back(
         compile_one(logits->entry, logits->program, compiled.mesh, compiled.persistent, options));

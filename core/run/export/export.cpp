@@ -11,6 +11,7 @@
 #include "base/regular_file.h"
 #include "base/text.h"
 #include "run/checkpoint/format/block_reader.h"
+#include "run/checkpoint/format/row_sum.h"
 #include "run/checkpoint/format/safetensors.h"
 #include "run/control/stop_request.h"
 #include "run/export/beside.h"
@@ -165,7 +166,7 @@ private:
         const TensorType& type = tensors_[tensor]->type;
         std::span<std::byte> turned;
         if (piece.interleaved.empty())
-            turned = converted(params, *piece.param, type.dtype, source, piece.transpose ? columns : 0);
+            turned = converted(params, piece, *piece.param, type.dtype, source, piece.transpose ? columns : 0);
         else
             turned = interleaved(params, piece, type.dtype, source);
         uint32_t crc = 0;
@@ -178,12 +179,28 @@ private:
         pending_ += static_cast<int64_t>(turned.size());
     }
 
+    /// Reads a block of each row of a param, and writes their mean.
+    static void read_mean(BlockReader& params, const ManifestTensor& param, Block source, std::span<std::byte> to) {
+        const int64_t rows = param.type.shape[0];
+        RowSum sum(source.count());
+        source.offset.insert(source.offset.begin(), 0);
+        source.shape.insert(source.shape.begin(), 1);
+        for (int64_t& row = source.offset[0]; row < rows; ++row) {
+            params.read(param, source, to);
+            sum.add(param.type.dtype, to.data());
+        }
+        sum.write(static_cast<double>(rows), param.type.dtype, to.data());
+    }
+
     /// Reads a block of a param and converts it; transposes it if `columns` > 0. Valid until the next call.
-    std::span<std::byte> converted(BlockReader& params, const ManifestTensor& param, DType dtype, const Block& source,
-                                   int64_t columns) {
+    std::span<std::byte> converted(BlockReader& params, const TensorPiece& piece, const ManifestTensor& param,
+                                   DType dtype, const Block& source, int64_t columns) {
         const DType stored = param.type.dtype;
         const std::span<std::byte> raw = first_of(raw_, byte_count(stored, source.shape));
-        params.read(param, source, raw);
+        if (piece.rows)
+            read_mean(params, param, source, raw);
+        else
+            params.read(param, source, raw);
         if (stored == dtype && columns == 0) return raw;
         const std::span<std::byte> turned = first_of(turned_, byte_count(dtype, source.shape));
         const int64_t width = columns > 0 ? columns : source.count();
@@ -203,7 +220,7 @@ private:
         const std::span<std::byte> all =
             first_of(joined_, byte_count(dtype, source.shape) * std::ssize(piece.interleaved));
         for (size_t i = 0; i < stride; ++i) {
-            const std::span<std::byte> one = converted(params, *piece.interleaved[i], dtype, source, 0);
+            const std::span<std::byte> one = converted(params, piece, *piece.interleaved[i], dtype, source, 0);
             for (size_t at = 0; at < one.size() / size; ++at)
                 std::memcpy(all.data() + (at * stride + i) * size, one.data() + at * size, size);
         }

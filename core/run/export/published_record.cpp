@@ -79,7 +79,8 @@ std::string told_by_kind(const std::vector<std::string>& params) {
 std::string PublishedRecord::text() const {
     const bool plain =
         std::ranges::none_of(params, [](const auto& source) { return source.stacked || source.stride > 1; });
-    Json json = {{"version", plain ? 1 : version}, {"architecture", architecture}};
+    Json json = {{"version", islands ? version : plain ? 1 : 2}, {"architecture", architecture}};
+    if (islands) json["islands"] = true;
     if (!problem.empty()) json["problem"] = problem;
     if (!unnamed.empty()) json["unnamed"] = unnamed;
     json["config"] = config;
@@ -101,6 +102,7 @@ PublishedRecord PublishedRecord::parse(std::string_view text, const std::string&
         record.architecture = json.at("architecture").get<std::string>();
         if (json.contains("problem")) record.problem = json["problem"].get<std::string>();
         if (json.contains("unnamed")) record.unnamed = json["unnamed"].get<std::vector<std::string>>();
+        if (json.contains("islands")) record.islands = json["islands"].get<bool>();
         record.config = json.at("config");
         if (!record.config.is_object()) throw Error("its config is not an object");
         if (json.contains("generation")) record.generation = json["generation"];
@@ -122,11 +124,7 @@ PublishedRecord PublishedRecord::of(const Program& program, const PublishedWeigh
             source.param = program.value(id).name;
             record.params.push_back(std::move(source));
         }
-    if (const auto islands = program.axes_with(islands_option); !islands.empty()) {
-        record.problem =
-            fmt::format("its params are those of islands over {}, and their mean is not exported yet", islands.front());
-        return record;
-    }
+    record.islands = !program.axes_with(islands_option).empty();
     if (weights.published.empty()) {
         record.problem = weights.sources.empty() ? "its script names no published tensors (program:weights)"
                                                  : "its table of weights has no `published`";

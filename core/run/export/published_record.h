@@ -13,12 +13,15 @@ namespace orrery {
 /// checkpoint. Stored as JSON in the run's folder and, under `key`, in each checkpoint's manifest.
 struct PublishedRecord {
     static constexpr const char* key = "published";
-    /// 2: with tensors for each index of a param (*), or interleaved params. Other records are of version 1.
-    static constexpr int64_t version = 2;
+    /// 3: of islands. 2: with tensors for each index of a param (*), or interleaved params. Other records are of
+    /// version 1.
+    static constexpr int64_t version = 3;
 
     std::string architecture;               ///< model_type in transformers; "": not a published architecture
     std::string problem;                    ///< why the model is not a published architecture; "": it is one
     std::vector<std::string> unnamed;       ///< params without a published name, although others have one
+    bool islands = false;                   ///< whether params have a row for each island, whose mean is exported; of
+                                            ///< outer params where the checkpoint has them
     Json config = Json::object();           ///< content of config.json
     Json generation = nullptr;              ///< content of generation_config.json; null: derived from config
     std::vector<WeightSource> params = {};  ///< all params, again for each tensor that repeats one; a tensor name is

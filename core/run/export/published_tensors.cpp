@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "compile/islands.h"
 #include "run/checkpoint/format/tiling.h"
 #include "run/export/convert.h"
 
@@ -14,20 +15,30 @@ namespace orrery {
 
 namespace {
 
-const ManifestTensor& param_of(const Manifest& manifest, const WeightSource& source) {
-    const ManifestTensor* const param = manifest.find(source.param);
+/// A param in the checkpoint, and its shape without rows of islands.
+struct StoredParam {
+    const ManifestTensor* tensor = nullptr;
+    Shape shape = {};
+};
+
+StoredParam param_of(const Manifest& manifest, const WeightSource& source, bool islands) {
+    const ManifestTensor* param = manifest.find(source.param);
+    const ManifestTensor* const outer = islands ? manifest.find(source.param + std::string(outer_ending)) : nullptr;
+    if (param && outer && outer->type == param->type) param = outer;
     if (param == nullptr)
         throw Error(
             fmt::format("export: the checkpoint of step {} has no param {}\n  the checkpoint and the record of "
                         "the published model are from different scripts",
                         manifest.step, source.param));
-    const size_t rank = param->type.shape.size();
+    Shape shape = param->type.shape;
+    if (islands && !shape.empty()) shape.erase(shape.begin());
+    const size_t rank = shape.size();
     if (!is_exported(param->type.dtype) || (source.transpose && rank > 3) || (source.stacked && rank == 0))
         throw Error(fmt::format("export: param {} is {}, expected f32, bf16 or f16{}", source.param, param->type.text(),
                                 source.transpose ? " with at most three dims"
                                 : source.stacked ? " with a dim"
                                                  : ""));
-    return *param;
+    return {param, std::move(shape)};
 }
 
 struct NamedPiece {
@@ -37,10 +48,12 @@ struct NamedPiece {
 
 /// Returns the pieces that a param is stored in: one for each index of its first dim if it is stacked, or if it is a
 /// stack of matrices that are transposed.
-std::vector<NamedPiece> pieces_of(const Manifest& manifest, const WeightSource& source) {
+std::vector<NamedPiece> pieces_of(const Manifest& manifest, const WeightSource& source, bool islands) {
+    const StoredParam stored = param_of(manifest, source, islands);
     TensorPiece piece;
-    piece.param = &param_of(manifest, source);
-    const Shape& whole = piece.param->type.shape;
+    piece.param = stored.tensor;
+    piece.rows = islands;
+    const Shape& whole = stored.shape;
     Shape shape = source.stored_shape(whole), offset(shape.size(), 0);
     piece.transpose = source.transpose && shape.size() >= 2;
     const auto cut = [&](int dim, int64_t least, int64_t most) {
@@ -132,7 +145,7 @@ std::vector<OutTensor> published_tensors(const PublishedRecord& record, const Ma
     std::map<std::string, size_t> places;
     for (const WeightSource& source : record.params) {
         if (source.tensor.empty()) throw Error("export: no published tensor has param " + source.param);
-        for (NamedPiece& one : pieces_of(manifest, source)) {
+        for (NamedPiece& one : pieces_of(manifest, source, record.islands)) {
             const auto [place, fresh] = places.try_emplace(one.tensor, tensors.size());
             if (fresh) tensors.push_back({one.tensor, {dtype, {}}, {}});
             add_piece(tensors[place->second], std::move(one.piece));
@@ -149,7 +162,7 @@ std::vector<OutTensor> own_tensors(const PublishedRecord& record, const Manifest
         if (!written.insert(source.param).second) continue;
         WeightSource own;
         own.param = own.tensor = source.param;
-        TensorPiece piece = std::move(pieces_of(manifest, own).front().piece);
+        TensorPiece piece = std::move(pieces_of(manifest, own, record.islands).front().piece);
         TensorType type{dtype, piece.place.shape};
         tensors.push_back({source.param, std::move(type), {std::move(piece)}});
     }

@@ -12,6 +12,7 @@ namespace orrery {
 /// its first dim.
 struct TensorPiece {
     const ManifestTensor* param = nullptr;
+    bool rows = false;       ///< whether the param is the mean over its first dim, which its shape here lacks
     bool transpose = false;  ///< whether the piece of the param is a matrix [in, out], and the tensor [.., out, in]
     int64_t index = -1;      ///< index along the param's first dim; -1: all
     /// Params that alternate along the tensor's last dim, element by element.

@@ -4,10 +4,10 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "orrery/half.h"
 #include "run/checkpoint/format/block_reader.h"
 #include "run/checkpoint/format/messages.h"
 #include "run/checkpoint/format/problem_of.h"
+#include "run/checkpoint/format/row_sum.h"
 #include "run/checkpoint/restore/chosen_step.h"
 
 namespace orrery {
@@ -32,9 +32,7 @@ std::string belied(CheckpointStore& store, int64_t step) {
 std::vector<Block> blocks_of(const ManifestTensor& tensor, const StateValue& value, Block own) {
     const int64_t rows = other_rows(tensor, value), row = rows == 0 ? 0 : own.offset[0];
     if (rows == 0) return {std::move(own)};
-    const DType dtype = value.global.dtype;
-    const bool mean =
-        value.other_rows == OtherRows::mean && (dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16);
+    const bool mean = value.other_rows == OtherRows::mean && can_be_added(value.global.dtype);
     const int64_t step = mean ? 1 : value.other_rows == OtherRows::sum ? value.global.shape[0] : rows;
     std::vector<Block> blocks;
     for (int64_t other = mean ? 0 : step == rows ? row % rows : row; other < rows; other += step) {
@@ -44,35 +42,25 @@ std::vector<Block> blocks_of(const ManifestTensor& tensor, const StateValue& val
     return blocks;
 }
 
-/// Adds arrays of one shape, and divides the sum by `parts`.
-template <class Number>
-void take_sum(const std::vector<std::vector<std::byte>>& arrays, size_t parts, const Tensor& to) {
-    for (int64_t i = 0; i < to.count(); ++i) {
-        double sum = 0;
-        for (const std::vector<std::byte>& array : arrays)
-            sum += float(reinterpret_cast<const Number*>(array.data())[i]);
-        static_cast<Number*>(to.data)[i] = Number(static_cast<float>(sum / static_cast<double>(parts)));
-    }
-}
-
 void fill_values(CheckpointStore& store, const Manifest& manifest, std::span<const StateValue> state, const Mesh& mesh,
                  int64_t rank) {
     BlockReader reader(store, manifest);
     for (const StateValue& value : state) {
         const ManifestTensor& tensor = *manifest.find(value.name);
         const Tensor& to = value.local;
-        const auto bytes = static_cast<size_t>(to.bytes());
+        const std::span<std::byte> bytes(static_cast<std::byte*>(to.data), static_cast<size_t>(to.bytes()));
         const std::vector<Block> blocks = blocks_of(tensor, value, box_of(value, mesh, rank));
         if (blocks.size() == 1) {
-            reader.read(tensor, blocks[0], {static_cast<std::byte*>(to.data), bytes});
+            reader.read(tensor, blocks[0], bytes);
             continue;
         }
-        std::vector<std::vector<std::byte>> slices;
-        for (const Block& block : blocks) reader.read(tensor, block, slices.emplace_back(bytes));
-        const size_t parts = value.other_rows == OtherRows::sum ? 1 : slices.size();
-        to.dtype == DType::f32    ? take_sum<float>(slices, parts, to)
-        : to.dtype == DType::bf16 ? take_sum<BFloat16>(slices, parts, to)
-                                  : take_sum<Float16>(slices, parts, to);
+        RowSum sum(to.count());
+        for (const Block& block : blocks) {
+            reader.read(tensor, block, bytes);
+            sum.add(to.dtype, bytes.data());
+        }
+        const bool adds = value.other_rows == OtherRows::sum;
+        sum.write(adds ? 1 : static_cast<double>(blocks.size()), to.dtype, bytes.data());
     }
 }
 

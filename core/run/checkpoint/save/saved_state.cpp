@@ -388,6 +388,8 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
 
 SavedState::Resumed SavedState::load_params(const Program& train) {
     auto state = views();
+    if (session_.compiled().islands.any())
+        for (StateValue& value : state) value.other_rows = OtherRows::mean;
     const auto restored = saver_->checkpoints.restore(state, true);
     if (!restored) throw Error(fmt::format("no checkpoint in {}: train first", store_.place()));
     const Json host = parse_json(restored->host, {"", store_.place() + ": manifest"});
