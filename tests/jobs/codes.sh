@@ -28,9 +28,10 @@ grep -q "feedback of int4 over dp: .* arrays of errors, .* a rank" check.log ||
     { cat check.log; fail "check does not list the bytes of errors"; }
 
 # A codec of a script's own, and one that is further off than it says.
-own() {
+own() {  # own BOUND [FACTOR of what is encoded]
     printf 'require("orrery").codec { name = "halves", bound = %s,\n' "$1"
-    printf '  encode = function(x, add) return { (add("cast", { x }, { dtype = "bf16" })) } end,\n'
+    printf '  encode = function(x, add)\n    x = add("scale", { x }, { by = %s })\n' "${2:-1.0}"
+    printf '    return { (add("cast", { x }, { dtype = "bf16" })) }\n  end,\n'
     printf '  decode = function(codes, shape, add) return (add("cast", codes, { dtype = "f32" })) end }\n'
     cat "$gpt"
 }
@@ -38,11 +39,15 @@ own 1/256 > right.lua
 $orrery verify right.lua "${sizes[@]}" --set script.codec=halves > own.log 2>&1 ||
     { cat own.log; fail "a codec in Lua does not pass"; }
 grep -q "gradients are sent as halves over dp" own.log || { cat own.log; fail "the codec in Lua is not used"; }
-own 1e-9 > wrong.lua
-$orrery verify wrong.lua "${sizes[@]}" --set script.codec=halves > own.log 2>&1 &&
-    { cat own.log; fail "a codec that breaks its bound passes"; }
-grep -q "farther from what was encoded than codec halves allows (bound 1e-09)" own.log ||
-    { cat own.log; fail "the codec that breaks its bound is not named"; }
+# The third returns -x, so that the encoding of an all_reduce's sum undoes that of its terms.
+for wrong in "1e-9 1e-09" "1 1 -1.0"; do
+    set -- $wrong
+    own "$1" "${3:-1.0}" > wrong.lua
+    $orrery verify wrong.lua "${sizes[@]}" --set script.codec=halves > own.log 2>&1 &&
+        { cat own.log; fail "a codec that breaks its bound passes"; }
+    grep -q "farther from what was encoded than codec halves allows (bound $2)" own.log ||
+        { cat own.log; fail "the codec that breaks its bound is not named"; }
+done
 
 # Steps that a loss scale skips leave the errors as they are: an infinite term would stay in them for good.
 scale='{ loss_scale = { initial = 2^32, most = 2^32 } }'

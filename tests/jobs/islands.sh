@@ -186,7 +186,7 @@ refused "not supported with islands" $orrery run islands.lua --set data.path=tex
 
 # A run of islands evaluates, samples and exports its outer params, or the mean where there are none.
 $orrery tokenize text.txt -o held > /dev/null || fail "tokenize"
-perplexity() { sed -nE 's/.*perplexity ([0-9.]+).*/\1/p' "$1" | head -1; }
+perplexity() { sed -nE 's/^perplexity +//p' "$1"; }
 for method in diloco local_sgd; do
     exits 0 gpt $orrery run "$source_root/scripts/gpt.lua" --set data.path=text.txt --set data.tokens_per_sequence=16 \
         --set train.sequences_per_step=6 --set train.steps=3 --set script.layers=1 --set script.embed=32 \

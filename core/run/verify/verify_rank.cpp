@@ -56,12 +56,11 @@ void Encodings::set(ValueId value, bool twin, int64_t rank, int64_t micro, doubl
     norms_[{value, twin, rank}][micro] = norm;
 }
 
-double Encodings::total(ValueId value, bool twin, const std::vector<int64_t>& ranks, std::optional<int64_t> only) {
+double Encodings::total(ValueId value, bool twin, int64_t rank, std::optional<int64_t> only) {
     const std::lock_guard lock(mutex_);
     double all = 0;
-    for (const int64_t rank : ranks)
-        for (const auto& [micro, norm] : norms_[{value, twin, rank}])
-            if (!only || micro == *only) all += norm;
+    for (const auto& [micro, norm] : norms_[{value, twin, rank}])
+        if (!only || micro == *only) all += norm;
     return all;
 }
 
@@ -96,12 +95,22 @@ void TwinRank::find_coded() {
         coded_[coded.result] = static_cast<int>(&coded - program.coded.data());
         encoded_[coded.encoded] = 1;
         if (coded.sum != none) encoded_[coded.sum] = 1;
-        for (const auto& [decoded, from] : {std::pair(coded.decoded, coded.encoded), {coded.sum_decoded, coded.sum}})
-            if (decoded != none) decoded_[decoded] = {from, codec_named(program, coded.codec, {}).bound};
+        const double bound = codec_named(program, coded.codec, {}).bound;
+        const AxisId axis = *s_.plan.mesh.find(coded.axis);
+        const bool adds = value(coded.plain).layout.at(axis).kind == Placement::Kind::partial;
+        if (coded.decoded != none) decoded_[stored_as(coded.decoded)] = {coded.encoded, coded.decoded, bound, adds};
+        if (coded.sum != none) decoded_[stored_as(coded.sum_decoded)] = {coded.sum, coded.sum_decoded, bound};
         if (const ValueId error = error_in(coded); error != none) encoded_[error] = 1;
     }
     for (const Op& op : program.ops)
         if (op_def(op.kind).alias && coded_[op.outputs[0]] == none) coded_[op.outputs[0]] = coded_[op.inputs[0]];
+}
+
+/// The value in whose memory a value is, since ops between them only change its shape.
+ValueId TwinRank::stored_as(ValueId id) const {
+    for (OpId maker = value(id).op; maker != none && op_def(s_.plan.program.op(maker).kind).alias; maker = value(id).op)
+        id = s_.plan.program.op(maker).inputs[0];
+    return id;
 }
 
 /// What feedback adds to the terms of a coded sum: the second input of the op that makes what is encoded; or none.
@@ -116,16 +125,23 @@ ValueId TwinRank::error_in(const CodedMessage& coded) const {
 double TwinRank::coded_bound(ValueId id, int64_t micro, bool twin) const {
     if (coded_[id] == none) return 0;
     const CodedMessage& coded = s_.plan.program.coded[coded_[id]];
-    const std::vector<int64_t> own{s_.rank}, members = s_.plan.mesh.group(s_.rank, *s_.plan.mesh.find(coded.axis));
+    const std::vector<int64_t> members = s_.plan.mesh.group(s_.rank, *s_.plan.mesh.find(coded.axis));
     const bool in_pieces =
         micro_axis_ != none && value(coded.result).layout.at(micro_axis_).kind == Placement::Kind::split;
-    const auto total = [&](ValueId of, const std::vector<int64_t>& ranks) {
-        return of == none ? 0 : s_.encodings.total(of, twin, ranks, in_pieces ? std::optional(micro) : std::nullopt);
+    const auto own = [&](ValueId of, int64_t rank) {
+        return of == none ? 0 : s_.encodings.total(of, twin, rank, in_pieces ? std::optional(micro) : std::nullopt);
     };
-    const double errors = total(error_in(coded), members);
-    if (coded.decoded == none)
-        return codec_named(s_.plan.program, coded.codec, {}).bound * total(coded.encoded, members) + errors;
-    return total(coded.decoded, coded.sum == none ? own : members) + total(coded.sum_decoded, own) + errors;
+    const auto sum = [&](ValueId of) {
+        double all = 0;
+        for (const int64_t rank : members) all += own(of, rank);
+        return all;
+    };
+    const double errors = sum(error_in(coded));
+    if (coded.decoded == none) return codec_named(s_.plan.program, coded.codec, {}).bound * sum(coded.encoded) + errors;
+    if (coded.sum == none) return own(coded.decoded, s_.rank) + errors;
+    double squares = 0;  // each member has decoded the terms of its own part
+    for (const int64_t rank : members) squares += own(coded.decoded, rank) * own(coded.decoded, rank);
+    return std::sqrt(squares) + own(coded.sum_decoded, s_.rank) + errors;
 }
 
 Encodings::Key TwinRank::key_of(ValueId id, int64_t micro, bool twin) const {
@@ -152,9 +168,9 @@ void TwinRank::keep_encoded(int index, size_t which) {
 /// Measures how far what was decoded is from what was encoded. Each row of the twin's must be within the codec's bound.
 void TwinRank::weigh_decoded(int index, size_t which) {
     const Instruction& i = at(index);
-    const ValueId id = i.operands[which].value;
-    const auto pair = decoded_.find(id);
+    const auto pair = decoded_.find(i.operands[which].value);
     if (pair == decoded_.end() || !completes(i, i.operands[which])) return;
+    const ValueId id = pair->second.decoded;
     const Shape& shape = value(id).type.shape;
     const std::optional<Block> piece = held(id, i.fragment.micro);
     for (const bool twin : {false, true}) {
@@ -162,13 +178,17 @@ void TwinRank::weigh_decoded(int index, size_t which) {
         if (!piece || piece->count() != have.count()) return;
         const std::vector<float> want =
             s_.encodings.kept(key_of(pair->second.value, i.fragment.micro, twin), shape, *piece);
-        Judged judged;
-        judged.far = difference(DType::f32, have.data, want.data(), have.count());
-        s_.encodings.set(id, twin, s_.rank, i.fragment.micro, judged.far.distance);
+        const auto far_in = [&](int64_t from, int64_t count) {
+            return difference(DType::f32, static_cast<const float*>(have.data) + from, want.data() + from, count);
+        };
+        const int64_t terms = pair->second.terms ? piece->shape[0] : 1, each = have.count() / terms;
+        double distance = 0;
+        for (int64_t term = 0; term < terms; ++term) distance += far_in(term * each, each).distance;
+        s_.encodings.set(id, twin, s_.rank, i.fragment.micro, distance);
         const int64_t row = piece->shape.back();
         for (int64_t at = 0; twin && at < have.count(); at += row) {
-            const Difference far =
-                difference(DType::f32, static_cast<const float*>(have.data) + at, want.data() + at, row);
+            const Difference far = far_in(at, row);
+            Judged judged;
             judged.tolerance = pair->second.bound * far.norm * (1 + 1e-6) + 0x1p-126 * static_cast<double>(row);
             if (far.distance <= judged.tolerance) continue;
             judged.far = far;
@@ -265,8 +285,10 @@ bool TwinRank::unpacked(const Operand& operand) const {
 /// The part of a value that the rank has; nullopt if the oracle lacks it (a partial sum).
 std::optional<Block> TwinRank::block(ValueId id, int64_t micro) const {
     const Layout& layout = value(id).layout;
-    const auto split_by_ranks = [&](const Layout::Partial& p) { return s_.plan.mesh.size(p.axis) > 1; };
-    if (std::any_of(layout.partials().begin(), layout.partials().end(), split_by_ranks)) return std::nullopt;
+    const auto in_parts = [&](const Layout::Partial& p) {
+        return s_.plan.mesh.size(p.axis) > 1 && (p.axis != micro_axis_ || micro >= 0);
+    };
+    if (std::any_of(layout.partials().begin(), layout.partials().end(), in_parts)) return std::nullopt;
     return held(id, micro);
 }
 

@@ -50,8 +50,8 @@ public:
     std::vector<float> kept(const Key& key, const Shape& shape, const Block& block);
     /// A norm that belongs to a value on a rank.
     void set(ValueId value, bool twin, int64_t rank, int64_t micro, double norm);
-    /// The sum over ranks and micro-batches; or of one micro-batch.
-    double total(ValueId value, bool twin, const std::vector<int64_t>& ranks, std::optional<int64_t> only);
+    /// The sum over a rank's micro-batches; or that of one.
+    double total(ValueId value, bool twin, int64_t rank, std::optional<int64_t> only);
     void clear();
 
 private:
@@ -121,7 +121,9 @@ private:
     /// What a decoded value was encoded from.
     struct Encoded {
         ValueId value = none;
+        ValueId decoded = none;
         double bound = 0;
+        bool terms = false;  ///< whether rows of the first dim are terms of a sum
     };
 
     const Value& value(ValueId id) const { return s_.plan.program.value(id); }
@@ -144,6 +146,7 @@ private:
     Encodings::Key key_of(ValueId id, int64_t micro, bool twin) const;
     void keep_encoded(int index, size_t which);
     void weigh_decoded(int index, size_t which);
+    ValueId stored_as(ValueId id) const;
     ValueId error_in(const CodedMessage& coded) const;
     bool repeat(int index, size_t which);
     void follow(int index);
@@ -171,7 +174,7 @@ private:
     std::vector<char> updates_;   ///< by value: whether the optimizer reads it
     std::vector<int> coded_;     ///< by value: index of the coded sum that it is, in the same or another shape; or none
     std::vector<char> encoded_;  ///< by value: whether it is what members encode
-    std::map<ValueId, Encoded> decoded_;  ///< by value that was decoded
+    std::map<ValueId, Encoded> decoded_;  ///< by value that was decoded, or that it is in another shape
     RankReport report_;
 };
 
