@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/text.h"
+#include "plan/opening.h"
 
 namespace orrery {
 namespace {
@@ -32,6 +34,50 @@ std::map<AxisId, double> mean_exposed(const Simulated& run) {
     return all;
 }
 
+/// Seconds from the start of a program until its opening is over; 0: it has none.
+double opening_s(const Plan& plan, const Simulated& run) {
+    std::vector<int> openings;  // by class
+    for (const RankClass& c : plan.classes) openings.push_back(opening(plan.program, c));
+    double end = 0;
+    for (const SimulatedItem& item : run.items)
+        if (item.first.index < openings[run.actors[item.actor].of_class]) end = std::max(end, item.end);
+    return end;
+}
+
+/// By program: mean seconds of its opening that pass while what stands between it and its sender in the round runs.
+/// Below 0 where it waits for messages that were sent before its own, since one thread sends them all.
+std::vector<double> hidden_s(const Round& round, const std::vector<double>& seconds,
+                             const std::vector<double>& openings) {
+    std::vector<double> arrives(seconds.size(), 0.0), hidden(seconds.size(), 0.0), runs(seconds.size(), 0.0);
+    double clock = 0, free = 0;
+    for (int64_t step = 1; step <= 2 * round.steps(); ++step) {
+        clock += seconds[round.program_of(step)];
+        round.after(step, [&](size_t program) {
+            clock += seconds[program];
+            if (openings[program] > 0) {
+                const double late = std::max(0.0, arrives[program] - (clock - seconds[program]));
+                clock += late - openings[program];
+                if (step > round.steps()) hidden[program] += openings[program] - late, ++runs[program];
+            }
+            for (size_t waits = 0; waits < openings.size(); ++waits)
+                if (openings[waits] > 0 && round.senders()[waits] == static_cast<int>(program))
+                    arrives[waits] = free = std::max(clock, free) + openings[waits];
+        });
+    }
+    for (size_t i = 0; i < hidden.size(); ++i) hidden[i] /= std::max(1.0, runs[i]);
+    return hidden;
+}
+
+/// Takes seconds that pass beside other programs from the time that an actor waits for messages over an axis, then from
+/// its other times.
+void hide(ActorTime& actor, AxisId axis, double seconds) {
+    for (double* const part : {&actor.exposed[axis], &actor.waiting, &actor.computing}) {
+        const double taken = std::min(*part, seconds);  // below 0: added to the first
+        *part -= taken;
+        seconds -= taken;
+    }
+}
+
 }  // namespace
 
 std::string RoundTimes::text(const Compiled& compiled, double mean_s) const {
@@ -47,7 +93,7 @@ RoundTimes add_round(Simulated& run, const Compiled& compiled, const std::functi
     if (compiled.round.plain()) return times;
     const std::vector<const CompiledProgram*> programs = round_programs(compiled);
     const std::vector<double> runs = compiled.round.runs_per_step();
-    std::vector<double> seconds(programs.size(), 0.0);
+    std::vector<double> seconds(programs.size(), 0.0), openings(programs.size(), 0.0);
     seconds[0] = run.step_s;
     run.step_s *= runs[0];
     for (ActorTime& actor : run.actors) {
@@ -60,6 +106,7 @@ RoundTimes add_round(Simulated& run, const Compiled& compiled, const std::functi
         if (!programs[i]) continue;
         const Simulated other = simulated(i);
         seconds[i] = other.step_s;
+        openings[i] = opening_s(programs[i]->plan, other);
         run.step_s += runs[i] * other.step_s;
         const double computing = mean_of(other, [](const ActorTime& actor) { return actor.computing; });
         const double communicating = mean_of(other, [](const ActorTime& actor) { return actor.communicating; });
@@ -71,6 +118,14 @@ RoundTimes add_round(Simulated& run, const Compiled& compiled, const std::functi
             actor.waiting += runs[i] * waiting;
             for (const auto& [axis, part] : exposed) actor.exposed[axis] += runs[i] * part;
         }
+    }
+    const std::vector<double> hidden = hidden_s(compiled.round, seconds, openings);
+    for (size_t i = 0; i < programs.size(); ++i) {
+        if (hidden[i] == 0) continue;
+        seconds[i] -= hidden[i];
+        run.step_s -= runs[i] * hidden[i];
+        for (ActorTime& actor : run.actors)
+            hide(actor, *programs[i]->plan.mesh.find(compiled.islands.axis), runs[i] * hidden[i]);
     }
     for (size_t i = 0; i < programs.size(); ++i)
         if (programs[i]) times.programs.emplace_back(compiled.round.names()[i], seconds[i]);

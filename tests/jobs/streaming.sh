@@ -47,6 +47,17 @@ done
 $orrery check tables.lua "${settings[@]}" --set train.steps=1 --set mesh.pp=2 --set train.microbatches=2 > check.txt ||
     fail "one island"
 
+# In the simulator a message passes while steps run: links of 50 and 0.4 GB/s cost the same, those of 0.1 do not.
+simulated() {  # simulated GB_S: seconds of a mean step on two nodes
+    sed -E "s/^count = .*/count = 2/; s/^accelerators = .*/accelerators = 1/; s/^gb_s = 50 .*/gb_s = $1/" \
+        "$source_root/configs/clusters/h100.toml" > cluster.toml
+    grep -q "^gb_s = $1" cluster.toml || fail "h100.toml has another rate of its network"
+    $orrery simulate tables.lua "${settings[@]}" --set train.steps=30 --set mesh.site=2 --cluster cluster.toml --json |
+        sed -nE 's/.*"step_s": ?([0-9.e-]+).*/\1/p'
+}
+echo "$(simulated 50) $(simulated 0.4) $(simulated 0.1)" | tee steps.txt | awk '
+    { if (NF != 3 || $2 > 1.01 * $1 || $3 < 1.5 * $1) exit 1 }' || { cat steps.txt; fail "messages beside steps"; }
+
 # A run resumes with the same bits after a fragment was sent (2, 3), and in a later round (11; 17, where another one has
 # arrived).
 resumes=(--set mesh.site=2 --set checkpoint.every_steps=1)

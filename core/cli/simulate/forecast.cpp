@@ -16,6 +16,7 @@
 #include "compile/recipe.h"
 #include "config/load.h"
 #include "orrery/p2p.h"
+#include "plan/opening.h"
 #include "run/calibrate/kept_costs.h"
 #include "sim/cluster_prices.h"
 #include "sim/local/local_costs.h"
@@ -252,6 +253,8 @@ Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const Simu
         plain.slow = options.slow;
         plain.jitter = options.jitter;
         plain.mapped = chunked.chunks;
+        plain.every_launch =
+            std::ranges::any_of(other.classes, [&](const RankClass& c) { return opening(other.program, c) > 0; });
         return simulate(chunked.plan, made.compiled.contracts, own, plain);
     });
     std::vector<int64_t> memory;  // by class, of other software

@@ -193,7 +193,8 @@ LocalScript local_script(const ScriptCommand& given, const SimulateCommand& how)
     if (measured) all.add(*measured, file_of_run(given.script));
     if (all.plain.empty() && folder)
         throw Error(
-            fmt::format("{} has no costs.json: a run writes it when it ends after at least 2 steps\n  let the run end, "
+            fmt::format("{} has no costs.json: a run writes it when it ends after at least 2 steps, if "
+                        "its round is one program\n  let it end, "
                         "or use a table of this machine: --table FILE, which orrery calibrate -o FILE writes{}",
                         given.script, all.notes_text()));
     if (all.plain.empty())
