@@ -368,7 +368,8 @@ Command init(InitCommand& command) {
 
 Command new_plugin(NewPluginCommand& command) {
     std::vector<Flag> flags = {
-        Flag("kind", &command.kind, "strategy, strategy-lua, decomposition, store, transport, data, op, device ...",
+        Flag("kind", &command.kind,
+             "strategy, strategy-lua, codec, codec-lua, decomposition, store, data, op, device ...",
              {.required = true}),
         Flag("name", &command.name, "small letters, digits and _", {.required = true}),
         Flag("folder", &command.folder, "where to write it; a folder of that name if left out"),

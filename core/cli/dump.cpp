@@ -97,8 +97,8 @@ std::string checked_text(const std::string& file, const Loader& plugins) {
             fmt::format("{}: the last line is not \"end\": the file is truncated; dump the program again", file));
     text.resize(last + 1);
     std::optional<Mesh> mesh;
-    const Program program = parse(text, file, &mesh);
     Registry brought;
+    const Program program = parse(text, file, &mesh, plugins.codecs(brought));
     try {
         plugins.load_ops(program, brought);
         check_program(program);

@@ -13,6 +13,7 @@
 #include "base/suggest.h"
 #include "base/text.h"
 #include "compile/messages.h"
+#include "ir/codecs.h"
 #include "ir/flops.h"
 #include "ir/op.h"
 #include "orrery/strategy.h"
@@ -184,6 +185,18 @@ std::vector<const PluginOp*> brought_ops(const Compiled& compiled) {
     return ops;
 }
 
+/// The plugins whose codecs messages of the programs use, with their versions.
+static std::map<std::string, std::string> brought_codecs(const Compiled& compiled) {
+    std::map<std::string, std::string> versions;
+    for (const Plan* plan : compiled.plans())
+        for (const auto& [option, what] : codec_options)
+            for (const std::string& axis : plan->program.axes_with(option)) {
+                const Codec& codec = codec_named(plan->program, plan->program.codec(axis, option), {});
+                if (!codec.plugin.empty()) versions.emplace(codec.plugin, codec.version);
+            }
+    return versions;
+}
+
 void refuse_without_kernels(const Compiled& compiled, std::string_view device_kind) {
     for (const Plan* plan : compiled.plans())
         for (const Op& op : plan->program.ops)
@@ -208,6 +221,8 @@ std::vector<std::pair<std::string, std::string>> Compiled::agreement() const {
         for (const ChunkTable& table : tables)
             all.emplace_back("collective " + table.name + " of " + axis, sha256(table.text()).substr(0, 16));
     for (const PluginOp* op : brought_ops(*this)) all.emplace_back("plugin " + op->plugin, "version " + op->version);
+    for (const auto& [plugin, version] : brought_codecs(*this))
+        all.emplace_back("plugin " + plugin, "version " + version);
     if (sizes.full() > 0) all.emplace_back("batch", sizes.text());
     if (evaluated > 0) all.emplace_back("held-out samples that are evaluated", std::to_string(evaluated));
     all.emplace_back("recipe", recipe);

@@ -41,7 +41,8 @@ struct Compiled {
 
     const CompiledProgram* find(std::string_view name) const;
     const Plan& train() const { return programs.front().plan; }
-    /// What must be equal on all ranks, by name: fingerprints of plans, transports, collectives, op plugins.
+    /// What must be equal on all ranks, by name: fingerprints of plans, transports, collectives, plugins of
+    /// ops and codecs.
     std::vector<std::pair<std::string, std::string>> agreement() const;
     std::vector<const Plan*> plans() const;
     /// By class of ranks: sizes of the arenas in device memory, without the snapshot.

@@ -26,7 +26,8 @@ Codec cast_to(DType type) {
             .bound = type == DType::bf16 ? 0x1p-8 : 0x1p-11,
             .encode = [cast, type](const Coding& at, ValueId x) { return cast(at, x, type); },
             .decode = [cast](const Coding& at, const std::vector<ValueId>& codes,
-                             const Shape&) { return cast(at, codes[0], DType::f32)[0]; }};
+                             const Shape&) { return cast(at, codes[0], DType::f32)[0]; },
+            .largest = type == DType::f16 ? 65504 : 1e30};
 }
 
 /// Codes with a scale for each block. Fewer than 8 bits are packed.
@@ -67,25 +68,66 @@ Codec largest(std::string name, int64_t k) {
     return {.name = std::move(name), .block = top_block, .bound = 1, .encode = encode, .decode = decode};
 }
 
+/// `outer` with the values that it keeps as codes of `inner`. Its places stay as they are, the last of the codes. What
+/// is left out and what `inner` changes are different elements, so the squares of both errors add up to at most the
+/// larger bound's.
+Codec inside(const Codec& outer, const Codec& inner) {
+    const auto encode = [outer, inner](const Coding& at, ValueId x) {
+        const std::vector<ValueId> kept = outer.encode(at, x);
+        std::vector<ValueId> codes = inner.encode(at, kept[0]);
+        codes.push_back(kept[1]);
+        return codes;
+    };
+    const auto decode = [outer, inner](const Coding& at, const std::vector<ValueId>& codes, const Shape& shape) {
+        const ValueId places = codes.back();
+        const Shape kept = at.program.value(places).type.shape;
+        const ValueId values = inner.decode(at, {codes.begin(), codes.end() - 1}, kept);
+        return outer.decode(at, {values, places}, shape);
+    };
+    return {.name = fmt::format("{}+{}", outer.name, inner.name),
+            .block = outer.block,
+            .bound = std::max(outer.bound, inner.bound),
+            .encode = encode,
+            .decode = decode,
+            .largest = std::min(outer.largest, inner.largest)};
+}
+
 constexpr std::string_view largest_of = "top_k/";
 
-/// The codec "top_k/100", made when it is first named.
+/// Of "top_k/64+int2" the codec int2; nullptr: the values that top_k keeps are sent as they are.
+const Codec* values_codec(std::string_view name, const Origin& asked) {
+    const size_t cut = name.find('+');
+    if (cut == std::string_view::npos) return nullptr;
+    std::vector<std::string> names;
+    for (const Codec& codec : codecs()) {
+        if (!codec.encode) continue;
+        if (codec.name == name.substr(cut + 1)) return &codec;
+        names.push_back(codec.name);
+    }
+    throw Error(asked, fmt::format("codec {}: the values that top_k keeps cannot be sent as {}; use {}", quote(name),
+                                   quote(name.substr(cut + 1)), fmt::join(names, ", ")));
+}
+
+/// The codec "top_k/100" or "top_k/64+int2", made when it is first named.
 const Codec& largest_named(std::string_view name, const Origin& asked) {
+    const Codec* const inner = values_codec(name, asked);
+    const std::string_view own = name.substr(0, name.find('+'));
     int64_t of = 0;
-    const char* const end = name.data() + name.size();
-    const auto read = std::from_chars(name.data() + largest_of.size(), end, of);
-    if (read.ptr != end || name[largest_of.size()] == '0' || of < 2 || of > top_block)
+    const char* const end = own.data() + own.size();
+    const auto read = std::from_chars(own.data() + largest_of.size(), end, of);
+    if (read.ptr != end || own[largest_of.size()] == '0' || of < 2 || of > top_block)
         throw Error(
             asked,
             fmt::format(
                 "codec {}: in top_k/M, which sends about 1 of M elements, M must be from 2 to 4096, as in top_k/100",
                 quote(name)));
     static std::mutex mutex;
-    static std::map<int64_t, Codec> made;
+    static std::map<std::string, Codec, std::less<>> made;
     const std::lock_guard lock(mutex);
-    const auto known = made.find(of);
-    return known != made.end() ? known->second
-                               : made.emplace(of, largest(std::string(name), (top_block + of - 1) / of)).first->second;
+    const auto known = made.find(name);
+    if (known != made.end()) return known->second;
+    const Codec plain = largest(std::string(own), (top_block + of - 1) / of);
+    return made.emplace(name, inner ? inside(plain, *inner) : plain).first->second;
 }
 
 }  // namespace
@@ -93,7 +135,8 @@ const Codec& largest_named(std::string_view name, const Origin& asked) {
 const std::vector<Codec>& codecs() {
     // kernels/codes.h: an element of int8 is off by at most 0.501 s, s <= (1 + 2^-7) t / 127, where t is the block's
     // largest magnitude, at most the norm of the block. Of int4 it is off by at most 1.005 of itself: what is below
-    // half a step becomes 0.
+    // half a step becomes 0. Of int2 each element is off by at most s / 2, s <= (1 + 2^-7) t / 2: a block of 64
+    // by 2.016 t, where all but one element are 0.
     static const std::vector<Codec> all{
         none_at_all(),
         cast_to(DType::bf16),
@@ -102,6 +145,7 @@ const std::vector<Codec>& codecs() {
         quantized("f8e5m2", DType::f8e5m2, 8, 256, 0.1251),
         quantized("int8", DType::i8, 8, 256, 0.0637),
         quantized("int4", DType::i8, 4, 256, 1.005),
+        quantized("int2", DType::i8, 2, 64, 2.016, false),
         quantized("sign", DType::i8, 1, 2048, 1.001, false),
     };
     return all;
@@ -110,7 +154,7 @@ const std::vector<Codec>& codecs() {
 const Codec& codec_named(const Program& program, std::string_view name, const Origin& asked) {
     std::vector<std::string> names;
     for (const auto& own : program.codecs) {
-        if (own->name == name) return *own;
+        if (own->name == name) return own->load ? own->load(asked) : *own;
         names.push_back(own->name);
     }
     for (const Codec& codec : codecs()) {
@@ -118,8 +162,24 @@ const Codec& codec_named(const Program& program, std::string_view name, const Or
         names.push_back(codec.name);
     }
     if (name.starts_with(largest_of)) return largest_named(name, asked);
+    if (const size_t cut = name.find('+'); cut < name.size())
+        throw Error(asked, fmt::format("codec {}: {} keeps no values that another codec could encode; use top_k, as in "
+                                       "top_k/64+{}",
+                                       quote(name), name.substr(0, cut), name.substr(cut + 1)));
     names.emplace_back("top_k/10");
     throw Error(asked, fmt::format("there is no codec {}{}", quote(name), choices("known", std::string(name), names)));
+}
+
+std::string problem_of(const Codec& codec) {
+    if (!codec.encode || !codec.decode)
+        return fmt::format("the codec {} lacks {}", codec.name, codec.encode ? "decode" : "encode");
+    if (!(codec.bound >= 0 && codec.bound < 1e9))
+        return fmt::format("the codec {} has the bound {}; give the largest ||x - decode(encode(x))|| / ||x||",
+                           codec.name, codec.bound);
+    if (codec.block < 1) return fmt::format("the codec {} has blocks of {} elements", codec.name, codec.block);
+    if (std::ranges::any_of(codecs(), [&](const Codec& own) { return own.name == codec.name; }))
+        return fmt::format("the codec {} is one of the library; rename the plugin", codec.name);
+    return "";
 }
 
 }  // namespace orrery

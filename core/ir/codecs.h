@@ -1,35 +1,12 @@
 #pragma once
-#include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "orrery/mesh.h"
-#include "orrery/op.h"
+#include "orrery/codec.h"
+#include "orrery/program.h"
 
 namespace orrery {
-
-/// Where a codec adds its ops.
-struct Coding {
-    const Program& program;
-    const Mesh& mesh;
-    const AddPart& add;
-};
-
-/// What messages over an edge carry instead of elements: ops that are traced into the program.
-struct Codec {
-    std::string name;
-    /// A type in which codes are elements, which ranks can add; nullopt: codes are decoded before they are added.
-    std::optional<DType> sums_in = {};
-    int64_t block = 1;  ///< elements along a row that have codes of their own; a shorter row is not encoded
-    bool near = false;  ///< whether what is decoded may stand for params and activations, too
-    double bound = 1;   ///< ||x - decode(encode(x))|| <= bound ||x||, and 2^-126 more for each element
-    /// x [.., n] -> codes [.., k], of the same leading dims.
-    std::function<std::vector<ValueId>(const Coding& at, ValueId x)> encode = {};
-    /// codes -> what they stand for, f32 of the shape [.., n].
-    std::function<ValueId(const Coding& at, const std::vector<ValueId>& codes, const Shape& shape)> decode = {};
-};
 
 /// An option of an axis that names a codec, and what is encoded.
 struct CodecOption {
@@ -41,8 +18,11 @@ inline constexpr CodecOption codec_options[] = {
 
 /// The codecs of the library, in the order of the table in core/compile/passes/README.md.
 const std::vector<Codec>& codecs();
-/// The codec of a name: one of the program's own, or of the library, as "int8", or "top_k/100" for one of 100 elements.
-/// Throws Error at `asked` with the known names.
+/// The codec of a name: one of the program's own, loaded if it is a plugin's, or of the library, as "int8", "top_k/100"
+/// for one of 100 elements, or "top_k/64+int2", whose kept values are sent as int2. Throws Error at `asked` with the
+/// known names.
 const Codec& codec_named(const Program& program, std::string_view name, const Origin& asked);
+/// What is wrong with the members of a plugin's codec; "" when nothing is.
+std::string problem_of(const Codec& codec);
 
 }  // namespace orrery

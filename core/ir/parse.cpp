@@ -77,8 +77,10 @@ Attributes attributes(Line& line) {
 
 class Parser {
 public:
-    Parser(std::string_view text, std::string_view file) : text_(text), most_values_(text.size()) {
+    Parser(std::string_view text, std::string_view file, std::vector<std::shared_ptr<const Codec>> codecs)
+        : text_(text), most_values_(text.size()) {
         place_.file = file;
+        program_.codecs = std::move(codecs);
     }
 
     Program run() {
@@ -385,8 +387,9 @@ private:
 
 }  // namespace
 
-Program parse(std::string_view text, std::string_view file, std::optional<Mesh>* mesh) {
-    Parser parser(text, file);
+Program parse(std::string_view text, std::string_view file, std::optional<Mesh>* mesh,
+              std::vector<std::shared_ptr<const Codec>> codecs) {
+    Parser parser(text, file, std::move(codecs));
     Program program = parser.run();
     if (mesh) *mesh = parser.mesh();
     return program;

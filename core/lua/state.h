@@ -69,7 +69,7 @@ public:
     Origin stand_in;                             ///< line of the script that where() returns during a call_for()
     std::shared_ptr<Tape> tape;                  ///< the tape that o.trace or an optimizer is recording, if any
     std::vector<Decomposition> decompositions;   ///< those that the script has declared so far
-    std::vector<std::shared_ptr<const Codec>> codecs;  ///< those, too
+    std::vector<std::shared_ptr<const Codec>> codecs;  ///< those, too; and those of plugins
     std::map<std::string, std::string> sources;  ///< text of each file that was loaded, by its name in messages
     std::string recorded_again;  ///< text for errors while a function is recorded with other sizes than at first
 

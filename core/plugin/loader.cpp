@@ -15,6 +15,7 @@
 #include "base/signals.h"
 #include "base/suggest.h"
 #include "base/text.h"
+#include "ir/codecs.h"
 #include "ir/op.h"
 #include "ir/plugin_ops.h"
 #include "orrery/plugin.h"
@@ -31,8 +32,8 @@ namespace fs = std::filesystem;
 namespace dll = boost::dll;
 
 constexpr std::string_view prefix = "liborrery_", suffix = ".so", absent_suffix = ".why", section_prefix = ".orrery.";
-constexpr std::string_view kinds[] = {"data",       "device", "engine",   "launcher", "op",
-                                      "rendezvous", "store",  "strategy", "transport"};
+constexpr std::string_view kinds[] = {"codec", "data",       "device", "engine",   "launcher",
+                                      "op",    "rendezvous", "store",  "strategy", "transport"};
 
 struct Found {
     std::string kind, name;
@@ -159,6 +160,8 @@ Registry registered(const Found& file, const PluginInfo& info) {
     if (names != std::vector<std::string>{file.kind + "/" + file.name})
         throw Error("it registers " + (names.empty() ? "nothing" : join(names, ", ")) + ", expected " + file.kind +
                     "/" + file.name + " alone" + register_line(file));
+    if (file.kind == "codec")
+        if (const std::string problem = problem_of(alone.codec(file.name, {})); !problem.empty()) throw Error(problem);
     return alone;
 }
 
@@ -237,6 +240,12 @@ void move_into(Registry& to, const Found& file, const Loaded& loaded) {
     if (file.kind == "launcher") to.add_launcher(file.name, from.launcher(file.name, {}));
     if (file.kind == "engine") to.add_engine(file.name, from.engine(file.name, {}));
     if (file.kind == "data") to.add_data(file.name, from.data(file.name, {}));
+    if (file.kind == "codec") {
+        Codec codec = from.codec(file.name, {});
+        codec.plugin = "codec/" + file.name;
+        codec.version = loaded.version;
+        to.add_codec(file.name, std::move(codec));
+    }
     if (file.kind != "op") return;
     // The ops come first, because adding them may throw: the registry then has nothing of the plugin yet.
     add_plugin_ops("op/" + file.name, loaded.version, from);
@@ -288,6 +297,18 @@ void Loader::load(std::string_view kind, std::string_view name, Registry& regist
 PluginFacts Loader::facts(std::string_view kind, std::string_view name, const Origin& asked) const {
     const Found file = find_file(folders_, kind, name, asked);
     return in_file(file, asked, "read the facts of", [&] { return facts_of(file); });
+}
+
+std::vector<std::shared_ptr<const Codec>> Loader::codecs(Registry& registry) const {
+    std::vector<std::shared_ptr<const Codec>> all;
+    for (const std::string& name : present("codec")) {
+        const auto load_it = [this, &registry, name](const Origin& asked) -> const Codec& {
+            load("codec", name, registry, asked);
+            return registry.codec(name, asked);
+        };
+        all.push_back(std::make_shared<const Codec>(Codec{.name = name, .load = load_it}));
+    }
+    return all;
 }
 
 std::string Loader::plugin_of(std::string_view op) const {

@@ -43,6 +43,10 @@ public:
     /// program reports them.
     void load_ops(const Program& program, Registry& registry) const;
 
+    /// Returns the codecs of all plugin files, by name alone: one is loaded into the registry when a program first
+    /// names it. Loader and registry must outlive such programs.
+    std::vector<std::shared_ptr<const Codec>> codecs(Registry& registry) const;
+
     /// Returns why plugin KIND/NAME cannot be used on this machine although its file can be loaded; "" when it can be
     /// used or does not exist.
     std::string cannot_run(std::string_view kind, std::string_view name) const;

@@ -9,6 +9,7 @@
 #include "base/foreign/plugin_call.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "orrery/codec.h"
 #include "orrery/data.h"
 #include "orrery/engine.h"
 #include "orrery/launcher.h"
@@ -486,6 +487,17 @@ DataFactory named_data(const std::string& plugin, const DataFactory& make, const
     };
 }
 
+Codec named_codec(const std::string& plugin, Codec codec) {
+    codec.encode = [plugin, encode = std::move(codec.encode)](const Coding& at, ValueId x) {
+        return call_plugin(plugin, "encode", [&] { return encode(at, x); });
+    };
+    codec.decode = [plugin, decode = std::move(codec.decode)](const Coding& at, const std::vector<ValueId>& codes,
+                                                              const Shape& shape) {
+        return call_plugin(plugin, "decode", [&] { return decode(at, codes, shape); });
+    };
+    return codec;
+}
+
 KernelMaker named_kernel(const std::string& plugin, const std::string& op, const KernelMaker& make) {
     return [plugin, what = "the kernel of " + op, make](const KernelSpec& spec, int threads) {
         OpKernel kernel = call_plugin(plugin, what, [&] { return make(spec, threads); });
@@ -516,6 +528,7 @@ Registry named(const std::string& plugin, const Registry& alone, const PluginFac
             all.add_rendezvous(name, named_factory<NamedRendezvous>(plugin, alone.rendezvous(name, {})));
         if (kind == "launcher") all.add_launcher(name, named_factory<NamedLauncher>(plugin, alone.launcher(name, {})));
         if (kind == "engine") all.add_engine(name, named_factory<NamedEngine>(plugin, alone.engine(name, {})));
+        if (kind == "codec") all.add_codec(name, named_codec(plugin, alone.codec(name, {})));
         if (kind == "data") all.add_data(name, named_data(plugin, alone.data(name, {}), calls));
     }
     for (const auto& op : alone.ops()) all.add_op(*op);

@@ -4,6 +4,7 @@
 
 #include "base/suggest.h"
 #include "base/text.h"
+#include "orrery/codec.h"
 #include "orrery/data.h"
 #include "orrery/engine.h"
 #include "orrery/launcher.h"
@@ -61,6 +62,10 @@ void Registry::add_launcher(std::string name, LauncherFactory make) {
 void Registry::add_engine(std::string name, EngineFactory make) {
     add(engines_, "engine", std::move(name), std::move(make));
 }
+void Registry::add_codec(std::string name, Codec codec) {
+    codec.name = name;
+    add(codecs_, "codec", std::move(name), std::make_shared<const Codec>(std::move(codec)));
+}
 void Registry::add_op(OpDef op) {
     const std::string name(op.name);
     for (const auto& known : ops_)
@@ -98,6 +103,9 @@ const LauncherFactory& Registry::launcher(std::string_view name, const Origin& a
 const EngineFactory& Registry::engine(std::string_view name, const Origin& asked) const {
     return find(engines_, "engine", name, asked);
 }
+const Codec& Registry::codec(std::string_view name, const Origin& asked) const {
+    return *find(codecs_, "codec", name, asked);
+}
 
 std::vector<std::string> Registry::names() const {
     std::vector<std::string> names;
@@ -109,6 +117,7 @@ std::vector<std::string> Registry::names() const {
     collect(rendezvous_, "rendezvous", names);
     collect(launchers_, "launcher", names);
     collect(engines_, "engine", names);
+    collect(codecs_, "codec", names);
     for (const auto& op : ops_) names.push_back("op/" + std::string(op->name));
     std::sort(names.begin(), names.end());
     return names;

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -77,6 +78,8 @@ public:
     virtual std::unique_ptr<DataSource> make_data(std::string_view name, Config& options, const Origin& asked) = 0;
     /// Returns the op of the plugin `name`, loading the plugin if needed. Throws Error naming script line `asked`.
     virtual const OpDef& use_op(std::string_view name, const Origin& asked) = 0;
+    /// The codecs of plugins, each loaded when a program first names it.
+    virtual std::vector<std::shared_ptr<const Codec>> codecs() { return {}; }
     /// Proves a script's algorithm for an axis's collectives (tables of sends by step). Throws Error with script lines.
     virtual void use_collectives(const CollectiveChoice&, std::vector<ChunkTable>) {}
     /// The configured mesh, without the axis of micro-batches.

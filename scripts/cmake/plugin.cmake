@@ -66,13 +66,13 @@ function(orrery_plugin_cuda target)
   target_link_libraries(${target} PRIVATE ${orrery_cudart} Threads::Threads dl rt)
 endfunction()
 
-# orrery_plugin(KIND NAME sources...): target KIND_NAME, file liborrery_KIND_NAME.so in build/plugins. KIND is data,
-# device, op, transport, strategy, store, rendezvous, launcher or engine; NAME is lower case. .cu files are compiled
+# orrery_plugin(KIND NAME sources...): target KIND_NAME, file liborrery_KIND_NAME.so in build/plugins. KIND is codec,
+# data, device, op, transport, strategy, store, rendezvous, launcher or engine; NAME is lower case. .cu files are compiled
 # where orrery has CUDA, and the others see ORRERY_CUDA defined then. Libraries: target_link_libraries(KIND_NAME ...).
 function(orrery_plugin kind name)
-  if(NOT kind MATCHES "^(data|device|engine|op|transport|strategy|store|rendezvous|launcher)$"
+  if(NOT kind MATCHES "^(codec|data|device|engine|op|transport|strategy|store|rendezvous|launcher)$"
      OR NOT name MATCHES "^[a-z0-9_]+$")
-    message(FATAL_ERROR "orrery_plugin(${kind} ${name}): kinds are data, device, op, transport, "
+    message(FATAL_ERROR "orrery_plugin(${kind} ${name}): kinds are codec, data, device, op, transport, "
       "strategy, store, rendezvous, launcher, engine; names are a-z 0-9 _")
   endif()
   set(target ${kind}_${name})
@@ -157,6 +157,10 @@ endfunction()
 # orrery_engine_tests(NAME [CONFIG FILE]): orrery/engine.h; FILE has answers of its programs, [engine.NAME.CASE]
 function(orrery_engine_tests name)
   orrery_suite_test(engine.${name} engine_tests ORRERY_CONFORMANCE_ENGINES ORRERY_CONFORMANCE_PLUGINS ${name} ${ARGN})
+endfunction()
+# orrery_codec_tests(NAME): orrery/codec.h
+function(orrery_codec_tests name)
+  orrery_suite_test(codec.${name} codec_tests ORRERY_CONFORMANCE_CODECS ORRERY_CONFORMANCE_PLUGINS ${name})
 endfunction()
 
 # orrery_absent(KIND NAME why): the plugin is not built; `orrery plugins` and whoever asks for it are told why.

@@ -15,8 +15,10 @@ for zero in 0 3; do
         { cat verified.log; fail "verify does not say what it judges by"; }
 done
 # Arrays with another number of blocks each, in one message.
-$orrery verify "$gpt" "${sizes[@]}" --set script.embed=96 --set script.codec=top_k/10 --set script.feedback=true \
-    > verified.log 2>&1 || { cat verified.log; fail "top_k does not pass"; }
+for codec in top_k/10 top_k/64+int2; do
+    $orrery verify "$gpt" "${sizes[@]}" --set script.embed=96 --set script.codec=$codec --set script.feedback=true \
+        > verified.log 2>&1 || { cat verified.log; fail "$codec does not pass"; }
+done
 $orrery verify "$gpt" "${sizes[@]}" --set script.zero=3 --set script.param_codec=int8 \
     > verified.log 2>&1 || { cat verified.log; fail "params as codes do not pass"; }
 $orrery verify "$gpt" "${sizes[@]}" --set mesh.pp=2 --set mesh.tp=2 --set mesh.dp=1 \
@@ -48,6 +50,19 @@ for wrong in "1e-9 1e-09" "1 1 -1.0"; do
     grep -q "farther from what was encoded than codec halves allows (bound $2)" own.log ||
         { cat own.log; fail "the codec that breaks its bound is not named"; }
 done
+
+# The same for a plugin (tests/suites/wrong/codec.cpp); a name that no plugin has.
+brought=("${sizes[@]}" --set "plugins.path=[\"$(dirname "$orrery")/tests/wrong_plugins\"]" --set script.codec=wrong)
+$orrery verify "$gpt" "${brought[@]}" > own.log 2>&1 || { cat own.log; fail "a codec of a plugin does not pass"; }
+grep -q "gradients are sent as wrong over dp" own.log || { cat own.log; fail "the plugin's codec is not used"; }
+ORRERY_TEST_FAULT=bound $orrery verify "$gpt" "${brought[@]}" > own.log 2>&1 &&
+    { cat own.log; fail "a plugin that breaks its bound passes"; }
+grep -q "farther from the plain one than codec wrong allows (bound 0.001)" own.log ||
+    { cat own.log; fail "the plugin that breaks its bound is not named"; }
+$orrery check "$gpt" "${brought[@]}" --set script.codec=wring > own.log 2>&1 &&
+    { cat own.log; fail "a codec that there is not is accepted"; }
+grep -q 'no codec "wring"' own.log && grep -q 'did you mean "wrong"' own.log ||
+    { cat own.log; fail "the codecs of plugins are not listed"; }
 
 # Steps that a loss scale skips leave the errors as they are: an infinite term would stay in them for good.
 scale='{ loss_scale = { initial = 2^32, most = 2^32 } }'

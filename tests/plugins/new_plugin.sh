@@ -69,7 +69,7 @@ for kind in $kinds; do
             ctest --test-dir "$kind/build" --output-on-failure
         } >> log.txt 2>&1 || { tail -n 40 log.txt; echo "$kind: does not build and pass"; exit 1; }
         case $kind in
-        store | data | device | rendezvous | launcher | engine)
+        store | data | device | rendezvous | launcher | engine | codec)
             grep -q " $kind.night_clock .*Passed" log.txt || { echo "$kind: its suite did not run"; exit 1; } ;;
         esac
     else

@@ -129,6 +129,23 @@ engine)
     done
     unset ORRERY_TEST_FAULT
     ;;
+codec)
+    passes "" "" # those of the library
+    export ORRERY_TEST_FAULT
+    for ORRERY_TEST_FAULT in nothing flat type bound hides; do
+        case $ORRERY_TEST_FAULT in
+        bound) test="what codes stand for" ;;
+        hides) test="an array with an infinity" ;;
+        *) test="codes keep the leading dims" ;;
+        esac
+        fails $ORRERY_TEST_FAULT "$test"
+    done
+    ORRERY_TEST_FAULT=lacks
+    run wrong "$wrong"
+    [ $? -eq 2 ] && grep -q "the codec wrong lacks decode" said.txt ||
+        { cat said.txt; echo "a codec without decode is not refused"; bad=1; }
+    unset ORRERY_TEST_FAULT
+    ;;
 rendezvous)
     passes tcp ""
     fails text "a wait for a key"

@@ -10,8 +10,8 @@
 /// with the suite, or those that the environment names.
 namespace orrery::suites {
 
-/// ORRERY_CONFORMANCE_STORES=NAME,NAME (TRANSPORTS, DATA, DEVICES, RENDEZVOUS, LAUNCHERS, ENGINES): these alone. Empty:
-/// all.
+/// ORRERY_CONFORMANCE_STORES=NAME,NAME (TRANSPORTS, DATA, DEVICES, RENDEZVOUS, LAUNCHERS, ENGINES, CODECS): these
+/// alone. Empty: all.
 std::vector<std::string> chosen(std::string_view kind);
 /// ORRERY_CONFORMANCE_PLUGINS=FOLDER first, then those of this Orrery.
 std::vector<std::string> folders();

@@ -3,7 +3,11 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+
+#include "compile/compile.h"
 #include "compile/passes/code_errors.h"
+#include "ir/codecs.h"
 #include "ir/op.h"
 #include "ir/parse.h"
 #include "ir/print.h"
@@ -243,6 +247,53 @@ TEST_CASE("codes that cannot be added are exchanged, decoded, added, encoded aga
             }
 }
 
+TEST_CASE("values that top_k keeps are sent as codes of their own: bytes, and what is refused") {
+    for (const int stage : {0, 1}) {
+        INFO("stage " << stage);
+        const Lowered coded = compile(spread(stage, 1, 1 << 20, "top_k/64+int2", 64, 256), two(1));
+        // Two matrices of 16,384 elements in 2 parts of 2 blocks each; of a block 64 values of 2 bits, a scale, places.
+        const int64_t blocks = 8;
+        Sent have = sent(coded.plan);
+        for (const std::string kind : {"all_to_all", "all_gather"}) {
+            if (stage == 1 && kind == "all_gather") continue;
+            CHECK(have[kind + " u8"] == std::pair{1, blocks * 64 / 4});
+            CHECK(have[kind + " bf16"] == std::pair{1, blocks * 2});
+            CHECK(have[kind + " i32"] == std::pair{1, blocks * 64 * 4});
+        }
+    }
+    Program program = spread(0, 1, 0, "none");
+    const auto asked = [&](const char* codec) { program.edge("dp", std::nullopt, "codec", std::string(codec), {}); };
+    const std::string inner = "use bf16, f16, f8e4m3, f8e5m2, int8, int4, int2, sign";
+    CHECK_THROWS_WITH(asked("top_k/64+none"), Catch::Contains("cannot be sent as \"none\"; " + inner));
+    CHECK_THROWS_WITH(asked("top_k/64+top_k/2"), Catch::Contains("cannot be sent as \"top_k/2\"; " + inner));
+    CHECK_THROWS_WITH(asked("int8+int2"), Catch::Contains("int8 keeps no values") && Catch::Contains("top_k/64+int2"));
+    CHECK_THROWS_WITH(asked("top_k/1+int2"), Catch::Contains("M must be from 2 to 4096"));
+}
+
+TEST_CASE("a codec of a plugin is loaded when it is named, and ranks compare its version") {
+    Model m = mlp(16, 16, 64, true, true);
+    m.split_names({{"batch", "dp"}});
+    Codec own = codec_named({}, "int8", {});
+    own.name = "mine", own.plugin = "codec/mine", own.version = "0.2";
+    int loads = 0;
+    const auto load = [&](const Origin&) -> const Codec& { return ++loads, own; };
+    m.program.codecs = {std::make_shared<const Codec>(Codec{.name = "mine", .load = load})};
+    const auto agreement = [&] {
+        Compiled compiled;
+        compiled.programs.push_back({{}, compile(m.program, two(1)).plan});
+        return compiled.agreement();
+    };
+    const std::pair<std::string, std::string> version{"plugin codec/mine", "version 0.2"};
+    CHECK_THROWS_WITH(m.program.edge("dp", std::nullopt, "codec", std::string("mini"), {}),
+                      Catch::Contains("no codec \"mini\"") && Catch::Contains("did you mean \"mine\""));
+    CHECK(std::ranges::count(agreement(), version) == 0);
+    CHECK(loads == 0);
+    m.program.edge("dp", std::nullopt, "codec", std::string("mine"), {});
+    CHECK(loads == 1);
+    CHECK(std::ranges::count(agreement(), version) == 1);
+    CHECK(parse(print(m.program), "p.ir", nullptr, m.program.codecs).codec("dp") == "mine");
+}
+
 TEST_CASE("a sum of codes is verified within the codec's bound of the plain one, and a mistake is named", "[slow]") {
     for (const char* codec : {"int8", "f8e4m3", "f8e5m2", "int4"})
         for (const int stage : {0, 1, 2, 3})
@@ -330,7 +381,7 @@ TEST_CASE("sums of activations are sent as codes; what has one number a token or
 TEST_CASE("codecs that only a sum can make up for are refused for params and activations") {
     Program program = spread(3, 1, 0, "none");
     for (const char* option : {"param_codec", "activation_codec"})
-        for (const char* codec : {"sign", "top_k/10"})
+        for (const char* codec : {"sign", "int2", "top_k/10", "top_k/64+int8"})
             CHECK_THROWS_WITH(program.edge("dp", std::nullopt, option, std::string(codec), {}),
                               Catch::Contains(std::string("cannot be sent as ") + codec) &&
                                   Catch::Contains("use none, bf16, f16, f8e4m3, f8e5m2, int8, int4"));

@@ -138,7 +138,9 @@ AddPart CodeOps::tracer(const Op& like, const Codec& codec, const Shape& rows, c
 
 std::vector<ValueId> CodeOps::encoded(const Op& like, const Codec& codec, ValueId x) {
     const AddPart add = tracer(like, codec, program_.value(x).type.shape, Layout(program_.value(x).layout));
-    return codec.encode({program_, mesh_, add}, x);
+    const std::vector<ValueId> codes = codec.encode({program_, mesh_, add}, x);
+    if (codes.empty()) throw Error(like.origin, fmt::format("codec {}: encode returned no codes", codec.name));
+    return codes;
 }
 
 ValueId CodeOps::decoded(const Op& like, const Codec& codec, const std::vector<ValueId>& codes, const Shape& rows) {

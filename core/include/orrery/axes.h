@@ -20,7 +20,7 @@ ORRERY_API void split_batch(Program& program, std::string_view axis, const Origi
 /// How a data-parallel strategy sends gradients.
 struct ORRERY_API GradientMessages {
     int64_t bucket_mib = 25;     ///< max size of a message that joins gradients; 0: each gradient alone
-    std::string codec = "none";  ///< as what messages carry them (core/ir/codecs.h)
+    std::string codec = "none";  ///< as what messages carry them (orrery/codec.h)
     bool feedback = false;       ///< whether each member adds what encoding has left out to its next term
 
     /// Reads the options `bucket_mib`, `codec`, `feedback` and `reduce` ("bf16": the codec) of a strategy. Throws Error

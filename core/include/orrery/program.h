@@ -12,7 +12,7 @@
 namespace orrery {
 
 class Mesh;
-struct Codec;  // declared in core/ir/codecs.h
+struct Codec;  // declared in orrery/codec.h
 
 enum class Role : uint8_t { temporary, input, param, state };
 enum class Phase : uint8_t { forward, backward, update };
@@ -90,7 +90,7 @@ public:
     std::vector<Update> updates;
     std::vector<Result> results;
     std::vector<CodedMessage> coded;
-    std::vector<std::shared_ptr<const Codec>> codecs;  ///< those that the script defines
+    std::vector<std::shared_ptr<const Codec>> codecs;  ///< those of the script and of plugins
 
     const Value& value(ValueId id) const { return values.at(static_cast<size_t>(id)); }
     Value& value(ValueId id) { return values.at(static_cast<size_t>(id)); }

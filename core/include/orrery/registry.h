@@ -18,6 +18,7 @@ class DataSource;
 class Engine;
 class Launcher;
 class RendezvousBackend;
+struct Codec;
 struct OpDef;
 
 /// Factories get the configuration table of the plugin, [KIND.NAME]. A key that a factory does not read is an error.
@@ -48,6 +49,8 @@ public:
     void add_rendezvous(std::string name, RendezvousFactory make);
     void add_launcher(std::string name, LauncherFactory make);
     void add_engine(std::string name, EngineFactory make);
+    /// Adds a codec (orrery/codec.h), whose member `name` is set to this name.
+    void add_codec(std::string name, Codec codec);
     /// Adds an op of the plugin op/NAME. It is called NAME, or NAME_more for ops that its gradient needs.
     void add_op(OpDef op);
     /// Adds a kernel for an op of the same plugin and one kind of device: "cpu", "cuda", "reference" (orrery/kernel.h).
@@ -62,6 +65,7 @@ public:
     const RendezvousFactory& rendezvous(std::string_view name, const Origin& asked) const;
     const LauncherFactory& launcher(std::string_view name, const Origin& asked) const;
     const EngineFactory& engine(std::string_view name, const Origin& asked) const;
+    const Codec& codec(std::string_view name, const Origin& asked) const;
 
     struct AddedKernel {
         std::string op, device_kind;
@@ -84,6 +88,7 @@ private:
     Table<RendezvousFactory> rendezvous_;
     Table<LauncherFactory> launchers_;
     Table<EngineFactory> engines_;
+    Table<std::shared_ptr<const Codec>> codecs_;
     std::vector<std::shared_ptr<const OpDef>> ops_;
     std::vector<AddedKernel> kernels_;
 };

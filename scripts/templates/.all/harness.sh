@@ -40,3 +40,8 @@ learns() {
     awk -v share="$2" 'NR == 1 { first = $1 } { last = $1 } END { exit last > share * first }' "$work/$1.txt" ||
         { cat "$work/$1.txt"; fail "$1 does not learn"; }
 }
+# near ONE OTHER SHARE WHAT: the last loss of OTHER is at most that share above that of ONE; else WHAT is said.
+near() {
+    last_loss "$2" | awk -v share="$3" -v one="$(last_loss "$1")" '{ exit $1 > one * (1 + share) }' ||
+        { tail -n 1 "$work/$1.txt" "$work/$2.txt"; fail "$4"; }
+}
