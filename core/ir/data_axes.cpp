@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "ir/codecs.h"
 #include "orrery/axes.h"
 
 namespace orrery {
@@ -60,6 +61,7 @@ GradientMessages GradientMessages::read(Config& options, std::string_view strate
 }
 
 void GradientMessages::mark(Program& program, const Mesh& mesh, std::string_view axis, const Origin& origin) const {
+    codec_named(program, codec, origin);  // a wrong name is an error also where nothing is sent
     if (mesh.size(axis) == 1) return;
     split_batch(program, axis, origin);
     program.bucket(axis, bucket_mib * 1024 * 1024, origin);

@@ -3,12 +3,10 @@
 local strategy = require "orrery.strategy"
 
 return strategy.define("codec", { axis = "tp", params = "none", activations = "none" },
-function(program, mesh, options)
+function(program, _, options)
   for _, axis in ipairs(strategy.axes("codec", options.axis)) do
-    if mesh:size(axis) > 1 then
-      for _, of in ipairs { "params", "activations" } do
-        if options[of] ~= "none" then program:codec(axis, options[of], { of = of }) end
-      end
+    for _, of in ipairs { "params", "activations" } do
+      if options[of] ~= "none" then program:codec(axis, options[of], { of = of }) end
     end
   end
 end)
