@@ -261,6 +261,7 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
                   : std::function<std::string()>(),
            record ? [&](const Json& more) { record->add(more); } : std::function<void(const Json&)>(),
            settings.suspect_factor,
+           settings.drop,
            code_of(script)});
 }
 

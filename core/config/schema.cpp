@@ -136,6 +136,9 @@ const std::vector<SchemaKey>& schema() {
          "a step is marked as suspect where the next one's loss is above so many times the median of the last 64; 0: "
          "only where it is not finite",
          0},
+        {"checkpoint", "drop", texts, "[]",
+         "tensors that a resumed run may lose, of those in the checkpoint that it has no use for; * matches any "
+         "characters, as in \"*.error.dp\""},
         of_host({"checkpoint", "load", text, "",
                  "initial weights: a safetensors file, or a folder with model.safetensors or its index"}),
         of_host({"metrics", "tensorboard", flag, "true",

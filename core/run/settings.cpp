@@ -59,6 +59,7 @@ void read_saves(Config& table, Settings& settings) {
                     fmt::format("checkpoint.suspect_factor = {}: a normal loss may be that much above the median\n  "
                                 "set it above 1, or to 0 to mark a step only when the next loss is not finite",
                                 settings.suspect_factor));
+    settings.drop = table.texts("drop");
     settings.auto_saves = table.text("every", "") == "auto";
     if (table.has("mtbf_days")) {
         const double days = table.number("mtbf_days", 0);

@@ -57,7 +57,7 @@ $orrery verify "$gpt" "${brought[@]}" > own.log 2>&1 || { cat own.log; fail "a c
 grep -q "gradients are sent as wrong over dp" own.log || { cat own.log; fail "the plugin's codec is not used"; }
 ORRERY_TEST_FAULT=bound $orrery verify "$gpt" "${brought[@]}" > own.log 2>&1 &&
     { cat own.log; fail "a plugin that breaks its bound passes"; }
-grep -q "farther from the plain one than codec wrong allows (bound 0.001)" own.log ||
+grep -q "farther from what was encoded than codec wrong allows (bound 0.001)" own.log ||
     { cat own.log; fail "the plugin that breaks its bound is not named"; }
 $orrery check "$gpt" "${brought[@]}" --set script.codec=wring > own.log 2>&1 &&
     { cat own.log; fail "a codec that there is not is accepted"; }
@@ -94,4 +94,8 @@ grep -q "resumed from step 10" other.log || { cat other.log; fail "another codec
 run_tiny lost 20 --set script.codec=int4 --set script.floor=1 > lost.log 2>&1 && fail "errors are lost silently"
 grep -q "it has tensors that the program has not: wpe.weight.error.dp" lost.log ||
     { cat lost.log; fail "the run without feedback does not say what would be lost"; }
+run_tiny lost 11 --set script.floor=1 --set mesh.dp=1 --set 'checkpoint.drop=["*.error.dp"]' > lost.log 2>&1 ||
+    { cat lost.log; fail "one rank does not go on without the errors"; }
+grep -q "dropped, as checkpoint.drop says: wpe.weight.error.dp" lost.log && grep -q "resumed from step 10" lost.log ||
+    { cat lost.log; fail "what was dropped is not told"; }
 echo "1 passed, 0 failed"

@@ -23,7 +23,7 @@ Saving::Saving(const TrainingRun& run, Dataset& data)
     : run_(run),
       session_(run.session),
       data_(data),
-      state_(run.session, run.store, run.keep, run.published, run.suspect_factor),
+      state_(run.session, run.store, run.keep, run.published, run.suspect_factor, run.drop),
       schedule_(run.options, run.keep),
       time_left_(run.grace_s) {}
 

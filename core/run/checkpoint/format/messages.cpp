@@ -251,15 +251,23 @@ std::string mismatch(const Manifest& root, std::span<const StateValue> state) {
     return "";
 }
 
-std::string beyond(const Manifest& root, const std::vector<std::string>& names) {
+std::string beyond(const Manifest& root, const std::vector<std::string>& names, const std::vector<std::string>& drop,
+                   std::string& dropped) {
     std::set<std::string_view> held(names.begin(), names.end());
     if (has_loss_scale(root)) held.insert(loss_scale_states.begin(), loss_scale_states.end());
-    std::vector<std::string> more;
-    for (const ManifestTensor& tensor : root.tensors)
-        if (held.count(tensor.name) == 0) more.push_back(tensor.name);
+    std::vector<std::string> more, lost;
+    for (const ManifestTensor& tensor : root.tensors) {
+        if (held.count(tensor.name) > 0) continue;
+        const auto matched = [&](const std::string& pattern) { return matches(pattern, tensor.name); };
+        (std::ranges::any_of(drop, matched) ? lost : more).push_back(tensor.name);
+    }
+    if (!lost.empty()) dropped = "dropped, as checkpoint.drop says: " + join_few(lost, 5);
     if (more.empty()) return "";
-    if (more.size() > 5) more.resize(5), more.push_back("...");
-    return "it has tensors that the program has not: " + join(more, ", ");
+    return fmt::format(
+        "it has tensors that the program has not: {}\n  to go on without them, name them in checkpoint.drop, as in "
+        "drop "
+        "= [\"{}\"]",
+        join_few(more, 5), more.front());
 }
 
 Json parse_message(const std::string& text) { return parse_json(text, {"", "a message of another rank", 0, 0}); }

@@ -119,9 +119,10 @@ std::string Restore::fill(int64_t step, std::span<const StateValue> state, bool 
     return message_text(word);
 }
 
-/// On rank 0: combines the messages of all ranks to {"failure", "foreign", "damage"}, of which at most one is not "".
+/// On rank 0: combines the messages of all ranks to {"failure", "foreign", "damage"}, of which at most one is not "",
+/// and "dropped", a note.
 std::string Restore::judge_fills(int64_t step, const std::vector<std::string>& fills, bool some) {
-    std::string failure, foreign, damage;
+    std::string failure, foreign, damage, dropped;
     const std::string problem = problem_of([&] {
         std::vector<std::string> names;
         for (size_t rank = 0; rank < fills.size() && failure.empty(); ++rank) {
@@ -135,14 +136,15 @@ std::string Restore::judge_fills(int64_t step, const std::vector<std::string>& f
                 for (const Json& name : word["names"]) names.push_back(name.get<std::string>());
         }
         if (!failure.empty()) return;
-        if (!some && foreign.empty() && damage.empty()) foreign = beyond(Manifest::root_of(store_, step), names);
+        if (!some && foreign.empty() && damage.empty())
+            foreign = beyond(Manifest::root_of(store_, step), names, drop_, dropped);
         if (foreign.empty()) return;
         if (std::string found = belied(store_, step); !found.empty()) damage = std::move(found);
     });
     if (!problem.empty() && failure.empty()) failure = "rank 0: " + problem;
     if (!failure.empty() || !damage.empty()) foreign.clear();
     if (!failure.empty()) damage.clear();
-    return message_text({{"failure", failure}, {"foreign", foreign}, {"damage", damage}});
+    return message_text({{"failure", failure}, {"foreign", foreign}, {"damage", damage}, {"dropped", dropped}});
 }
 
 /// Reads a step into `state` on every rank. Returns the damage that the lowest rank found; "" if there is none. Throws
@@ -160,6 +162,7 @@ std::string Restore::fill_from(int64_t step, std::span<const StateValue> state, 
             fmt::format("the checkpoint of step {} in {} is from another program: {}\n  choose another folder "
                         "for this run, or restore the script that made it",
                         step, store_.place(), other));
+    if (auto dropped = verdict.at("dropped").get<std::string>(); !dropped.empty()) notes_.push_back(std::move(dropped));
     return verdict.at("damage").get<std::string>();
 }
 

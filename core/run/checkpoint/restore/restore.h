@@ -22,10 +22,17 @@ struct Restored {
 /// Fills the params and states of all ranks from a checkpoint of any mesh and layout. Collective.
 class Restore {
 public:
-    /// `notes` receives messages about store entries that are not checkpoints, the same on every rank.
+    /// `notes` receives messages about store entries that are not checkpoints and about what is dropped, the same on
+    /// every rank. `drop`: as in CheckpointOptions.
     Restore(CheckpointStore& store, const Mesh& mesh, int64_t rank, AxisId stage_axis, Rounds& rounds,
-            std::vector<std::string>& notes)
-        : store_(store), mesh_(mesh), rank_(rank), stage_axis_(stage_axis), rounds_(rounds), notes_(notes) {}
+            std::vector<std::string>& notes, std::vector<std::string> drop)
+        : store_(store),
+          mesh_(mesh),
+          rank_(rank),
+          stage_axis_(stage_axis),
+          rounds_(rounds),
+          notes_(notes),
+          drop_(std::move(drop)) {}
 
     /// Reads step `from`, or for -1 the newest usable step, into `state`; see Checkpoints::restore.
     std::optional<Restored> into(std::span<const StateValue> state, bool some, int64_t from);
@@ -45,6 +52,7 @@ private:
     const AxisId stage_axis_;
     Rounds& rounds_;
     std::vector<std::string>& notes_;
+    const std::vector<std::string> drop_;
     std::set<int64_t> passed_over_;
 };
 

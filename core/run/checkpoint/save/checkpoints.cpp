@@ -19,7 +19,7 @@ Checkpoints::Checkpoints(CheckpointStore& store, const Mesh& mesh, int64_t rank,
       rank_(rank),
       options_(options),
       rounds_(rank, mesh_.ranks(), std::move(gather), std::move(to_first), std::move(from_first)),
-      restore_(store, mesh_, rank, options.stage_axis, rounds_, notes_),
+      restore_(store, mesh_, rank, options.stage_axis, rounds_, notes_, options.drop),
       retirement_(store, options.keep) {
     retain({}, options_.keep, 0);  // throws if fewer than 2 newest steps are retained
 }

@@ -16,6 +16,8 @@ namespace orrery {
 
 struct CheckpointOptions {
     RetentionPolicy keep = {};
+    /// Tensors that a restore may lose, of those in the checkpoint that `state` lacks; * matches any characters.
+    std::vector<std::string> drop = {};
     int64_t object_bytes = int64_t{256} << 20;  ///< bytes after which a rank starts another object
     int64_t piece_bytes = int64_t{1} << 20;     ///< bytes of an object that each CRC-32C covers
     bool retire = true;                         ///< whether a save removes older steps that no rule keeps

@@ -161,7 +161,8 @@ struct SavedState::Saver {
     RecentCosts costs = {};
     double worked_s = 0;  ///< seconds of the last asynchronous save without its pause; 0: there was none
 
-    Saver(Session& session_, CheckpointStore& store, RetentionPolicy keep, std::string published_)
+    Saver(Session& session_, CheckpointStore& store, RetentionPolicy keep, std::string published_,
+          std::vector<std::string> drop)
         : session(session_),
           published(std::move(published_)),
           checkpoints(
@@ -171,6 +172,7 @@ struct SavedState::Saver {
                                : session.exchange(topic, mine, WaitLimit::files);
               },
               CheckpointOptions{.keep = keep,
+                                .drop = std::move(drop),
                                 .stage_axis = session.main().plan().stage_axis,
                                 .diverged = [this](std::span<const StateValue> state) { return diverged(state); }},
               [this](const std::string& topic, const std::string& mine) {
@@ -219,10 +221,10 @@ struct SavedState::Job {
 };
 
 SavedState::SavedState(Session& session, CheckpointStore& store, RetentionPolicy keep, std::string published,
-                       double suspect_factor)
+                       double suspect_factor, std::vector<std::string> drop)
     : session_(session),
       store_(store),
-      saver_(std::make_unique<Saver>(session, store, keep, std::move(published))),
+      saver_(std::make_unique<Saver>(session, store, keep, std::move(published), std::move(drop))),
       judge_(suspect_factor) {}
 
 SavedState::~SavedState() = default;

@@ -42,8 +42,9 @@ std::string went_on_before(CheckpointStore& store, int64_t from, bool same);
 class SavedState {
 public:
     /// `published`: JSON for exports that rank 0 stores in each manifest; "": none. `suspect_factor`: as in LossJudge.
+    /// `drop`: as in CheckpointOptions.
     SavedState(Session& session, CheckpointStore& store, RetentionPolicy keep, std::string published = {},
-               double suspect_factor = LossJudge::usual_factor);
+               double suspect_factor = LossJudge::usual_factor, std::vector<std::string> drop = {});
     ~SavedState();
 
     struct Resumed {
