@@ -11,7 +11,7 @@ namespace orrery {
 
 int opening(const Program& program, const RankClass& c) {
     if (repeats(c) || std::ranges::none_of(program.values, is_sent)) return 0;
-    std::vector<char> made(c.buffers.size(), 0);  // by buffer: whether a kernel has made it of sent states
+    std::vector<char> made(c.buffers.size(), 0);  // by buffer: whether kernels have made it of sent states alone
     int end = 0;
     for (int i = 0; i < std::ssize(c.stream); ++i) {
         const Instruction& instruction = c.stream[i];
@@ -23,8 +23,7 @@ int opening(const Program& program, const RankClass& c) {
         for_each_access(c, instruction, [&](const Operand& operand, bool reads, bool writes) {
             const bool sent = operand.value != none && is_sent(program.value(operand.value));
             sources += reads;
-            fits = fits && (!reads || sent || (collective && made[operand.buffer])) &&
-                   (!writes || arena(c, operand) == Arena::scratch);
+            fits = fits && (!reads || sent || made[operand.buffer]) && (!writes || arena(c, operand) == Arena::scratch);
             if (writes) written.push_back(operand.buffer);
         });
         if (!fits || sources == 0) break;

@@ -7,9 +7,9 @@
 
 namespace orrery {
 
-/// The number of instructions at the start of a stream that are kernels of sent states alone, and collectives of what
-/// these make, up to the last collective among them. They write only scratch memory, so they can run as soon as the
-/// states are set, long before the rest of the program. 0: the program waits for no message.
+/// The number of instructions at the start of a stream that are kernels of sent states, and of what such kernels make,
+/// and collectives of what these make, up to the last collective among them. They write only scratch memory, so they
+/// can run as soon as the states are set, long before the rest of the program. 0: the program waits for no message.
 ///
 ///     0 sum        w.sent [1, 64] -> %1 [64]    opening
 ///     1 all_reduce %1 -> %2 over site           opening

@@ -5,7 +5,8 @@
 source "$(dirname "$0")/lib.sh"
 cat > rounds.lua << 'LUA'
 local o, nn = require "orrery", require "orrery.nn"
-local opt = o.options { method = { "diloco", "" }, outer = { "", "" }, zero = { 0, "" }, kills = { "", "" } }
+local opt = o.options { method = { "diloco", "" }, outer = { "", "" }, zero = { 0, "" }, kills = { "", "" },
+  codec = { "none", "" } }
 local data = o.data.text {}
 local program = o.trace("rounds", data.signature, function(batch)
   local x = nn.embedding(batch.tokens, "tokens", { "vocab", data.vocab }, { "embed", 32 })
@@ -37,10 +38,10 @@ local seen = {
   also = function(_, name, f) program:also(name, killing(name, f)) end,
   round = function(_, text) program:round(text) end,
 }
-o.methods[opt.method](seen, { optimizer = o.optim.adamw { lr = 1e-2 }, every = 3,
+o.methods[opt.method](seen, { optimizer = o.optim.adamw { lr = 1e-2 }, every = 3, fragments = 2, tau = 1,
   outer = opt.outer ~= "" and o.optim[opt.outer] { name = "outer", lr = 0.05, clip = false } or nil })
-program:parallel { o.strategy.islands { axis = "site" }, o.strategy.pipeline { axis = "pp" },
-  o.strategy.data { axis = "dp", zero = opt.zero } }
+program:parallel { o.strategy.islands { axis = "site", codec = opt.codec },
+  o.strategy.pipeline { axis = "pp" }, o.strategy.data { axis = "dp", zero = opt.zero } }
 program:compile():train(data)
 LUA
 settings=(rounds.lua --set data.path=text.txt --set data.tokens_per_sequence=16 --set train.sequences_per_step=8
@@ -71,11 +72,12 @@ same() {
         cmp "$file" "killed/checkpoints/step-00000012/$(basename "$file")" || fail "${*:2}: other arrays after $kills"
     done
 }
-rows=2  # kills are of one rank, or of two with a meeting between them: islands run ahead of each other
-[ -z "${ORRERY_LONG:-}" ] || rows=9
+rows=3  # kills are of one rank, or of two with a meeting between them: islands run ahead of each other
+[ -z "${ORRERY_LONG:-}" ] || rows=10
 head -n $rows << 'END' > rows.txt
 inner:5:0 outer:9:1|script.method=diloco
 first:1:0 inner:4:1 outer:6:0 back:9:1 keep:12:1|script.method=diloco script.outer=adamw
+inner:5:0 receive1:8:1|script.method=streaming script.codec=int4
 first:1:1 inner:5:0 outer:9:1|script.method=diloco
 inner:2:0 mean:6:1|script.method=local_sgd
 inner:5:1 mix:9:0|script.method=gossip

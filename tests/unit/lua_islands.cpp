@@ -1,10 +1,13 @@
 // Islands: a step is one island's, programs that take no batch are of all, and only these send over the islands' axis.
 #include <algorithm>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <set>
 
+#include "collective/forwarding_communicator.h"
 #include "compile/compile.h"
 #include "compile/one_island.h"
 #include "interpreter.h"
@@ -12,6 +15,7 @@
 #include "lua/built_strategy.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
+#include "plan/check/check.h"
 #include "plan/opening.h"
 #include "plan_ranks.h"
 
@@ -22,22 +26,28 @@ namespace {
 const std::string local_sgd =
     "o.methods.local_sgd(p, { optimizer = o.optim.sgd { lr = 0.1, momentum = 0 }, every = 2 })\n";
 const std::string islands = "o.strategy.islands { axis = 'site' }";
+const std::string vectors =
+    "  local y = o.scope('a', function() return batch.x * o.param { name = 'w', shape = { {'embed', 4} } } end)\n"
+    "  y = o.scope('b', function() return y * o.param { name = 'w', shape = { {'embed', 4} } } end)\n";
+const std::string matrices =  // of 1,024 elements
+    "  local function layer(name, x, from, to)\n"
+    "    return o.scope(name, function() return x:matmul(o.param { name = 'w', shape = { from, to } }) end)\n  end\n"
+    "  local y = layer('a', batch.x, {'embed', 4}, {'mlp', 256})\n"
+    "  y = layer('b', y, {'mlp', 256}, {'embed', 4})\n";
 
 std::string toml(const std::string& mesh) {
     return "[train]\nsteps = 4\nsequences_per_step = 12\n[data]\ntokens_per_sequence = 4\nvocab = 5\n[mesh]\n" + mesh;
 }
 
 std::unique_ptr<Experiment> traced(const std::string& calls, const std::string& mesh, const std::string& strategies,
-                                   const std::string& more = "") {
+                                   const std::string& more = "", const std::string& layers = vectors) {
     FakeHost host(toml(mesh) + more);
     host.strategies = built_strategy;
     run_script_text(
         "local o = require 'orrery'\n"
-        "local p = o.trace('t', { x = o.array('f32', { {'batch', 12}, {'embed', 4} }) }, function(batch)\n"
-        "  local y = o.scope('a', function() return batch.x * o.param { name = 'w', shape = { {'embed', 4} } } end)\n"
-        "  y = o.scope('b', function() return y * o.param { name = 'w', shape = { {'embed', 4} } } end)\n"
-        "  return (y * y):sum(), o.constant(4)\nend)\n" +
-            calls + "p:parallel { " + strategies + " }\np:compile()",
+        "local p = o.trace('t', { x = o.array('f32', { {'batch', 12}, {'embed', 4} }) }, function(batch)\n" +
+            layers + "  return (y * y):sum(), o.constant(4)\nend)\n" + calls + "p:parallel { " + strategies +
+            " }\np:compile()",
         "a.lua", in_source("scripts"), host);
     return std::move(host.experiment);
 }
@@ -62,8 +72,35 @@ int64_t bytes_between_islands(const Plan& plan) {
     return bytes;
 }
 
+/// Adds up what communicators over axes with `site` in them have counted when they end, those of openings among them.
+class Counting final : public ForwardingCommunicator {
+public:
+    Counting(std::unique_ptr<Communicator> inner, std::atomic<int64_t>& bytes)
+        : ForwardingCommunicator(std::move(inner)), bytes_(bytes) {}
+    ~Counting() override {
+        if (group().axis.find("site") != std::string::npos) bytes_ += traffic().bytes_sent;
+    }
+
+private:
+    std::atomic<int64_t>& bytes_;
+};
+
+class CountingTransport final : public Transport {
+public:
+    explicit CountingTransport(std::atomic<int64_t>& bytes) : inner_(test::threads_transport()), bytes_(bytes) {}
+    TransportContract contract() const override { return inner_->contract(); }
+    std::unique_ptr<Communicator> make(const Group& group, Rendezvous& rendezvous, std::span<const Memory> arenas,
+                                       std::chrono::milliseconds timeout) override {
+        return std::make_unique<Counting>(inner_->make(group, rendezvous, arenas, timeout), bytes_);
+    }
+
+private:
+    const std::unique_ptr<Transport> inner_;
+    std::atomic<int64_t>& bytes_;
+};
+
 /// Bytes that the communicators of all ranks have counted over axes with `site` in them, and those of the plan: P ranks
-/// send 2 S (P-1) for an all-reduce of S bytes.
+/// send 2 S (P-1) for an all-reduce of S bytes, and S P (P-1) for an all-gather of S bytes of each.
 std::pair<double, double> counted_between_islands(const Compiled& compiled, const std::string& program) {
     const test::Lowered lowered{compiled.persistent, compiled.find(program)->plan};
     const Mesh& mesh = lowered.plan.mesh;
@@ -75,21 +112,20 @@ std::pair<double, double> counted_between_islands(const Compiled& compiled, cons
         for (size_t at = 0; at < whole.size(); at += sizeof one) std::memcpy(whole.data() + at, &one, sizeof one);
         return whole;
     };
-    const test::Ran ran = test::run_steps(lowered, how);
-    std::pair<double, double> bytes{0, 0};
+    std::atomic<int64_t> sent = 0;
+    how.transport = [&] { return std::make_unique<CountingTransport>(sent); };
+    test::run_steps(lowered, how);
+    std::pair<double, double> bytes{sent, 0};
     const auto between = [&](AxisId axis) { return std::ranges::count(mesh.parts(axis), *mesh.find("site")) > 0; };
-    for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
-        const auto& traffic = ran.traffic[static_cast<size_t>(rank)];
-        for (AxisId axis = 0; axis < mesh.ids(); ++axis)
-            if (between(axis)) bytes.first += static_cast<double>(traffic[axis].bytes_sent);
+    for (int64_t rank = 0; rank < mesh.ranks(); ++rank)
         for (const Instruction& i : lowered.plan.class_of(rank).stream) {
             if (i.axis == none || !between(i.axis)) continue;
-            REQUIRE(i.opcode == Opcode::all_reduce);
+            REQUIRE((i.opcode == Opcode::all_reduce || i.opcode == Opcode::all_gather));
             const auto members = static_cast<double>(mesh.size(i.axis));
+            const double times = i.opcode == Opcode::all_gather ? 1 : 2 / members;
             for (size_t in = i.operands.size() > 2 ? 2 : 0; in + 1 < i.operands.size(); in += 2)
-                bytes.second += 2.0 * how.steps * i.operands[in].type.bytes() * (members - 1) / members;
+                bytes.second += times * how.steps * i.operands[in].type.bytes() * (members - 1);
         }
-    }
     return bytes;
 }
 
@@ -320,6 +356,17 @@ TEST_CASE("messages that cross steps are the opening of the program that waits f
             CHECK(opening(compiled.find("inner")->plan.program, compiled.find("inner")->plan.classes[0]) == 0);
             for (int i = 0; i < end; ++i)
                 for (const int wait : ranks.stream[i].waits) CHECK(ranks.stream[wait].opcode == Opcode::kernel);
+            // Each message is waited for: that a later one over other communicators is complete says nothing of it.
+            std::set<int> waited;
+            for (int i = end; i < std::ssize(ranks.stream); ++i)
+                for (const int wait : ranks.stream[i].waits) waited.insert(wait);
+            for (int i = 0; i < end; ++i)
+                if (ranks.stream[i].opcode == Opcode::all_reduce) CHECK(waited.contains(i));
+            if (made->mesh.find("dp")) continue;
+            Plan shared = plan;
+            for (Instruction& i : shared.classes[0].stream) i.queue = std::min(i.queue, 1);
+            CHECK_THROWS_WITH(check(shared, Network()),
+                              Catch::Contains("of the opening, which has another communicator"));
         }
         int64_t shared = 0, own = 0;
         for (const Plan* plan : plans) {
@@ -329,6 +376,36 @@ TEST_CASE("messages that cross steps are the opening of the program that waits f
         CHECK(own > 0);
         CHECK(scratch_places(plans, 0).back() >= shared + own);
     }
+}
+
+TEST_CASE("what is sent while steps run is encoded once, and gathered in the opening") {
+    for (const std::string codec : {"int4", "int8", "bf16"})
+        for (const char* mesh : {"site = 2\n", "site = 3\n", "site = 3\ndp = 2\n"}) {
+            INFO(codec << " on " << mesh);
+            const auto made = traced(streaming, mesh,
+                                     "o.strategy.islands { axis = 'site', codec = '" + codec +
+                                         "' }, o.strategy.data { axis = 'dp', zero = 3 }",
+                                     "", matrices);
+            const Compiled compiled = compile_training(*made, {});
+            const int64_t elements = 1024 / made->mesh.size("dp"), scales = 2 * elements / 256;
+            for (const char* name : {"receive1", "receive2"}) {
+                const Plan& plan = compiled.find(name)->plan;
+                const int64_t code =
+                    codec == "bf16" ? 2 * elements : (codec == "int4" ? elements / 2 : elements) + scales;
+                CHECK(bytes_between_islands(plan) == code + 4 + 4 + 4);  // and count, loss, status word
+                const RankClass& ranks = plan.classes[0];
+                const int end = opening(plan.program, ranks);
+                std::map<Opcode, int> messages;
+                for (int i = 0; i < end; ++i) ++messages[ranks.stream[i].opcode];
+                CHECK(messages[Opcode::all_reduce] == (codec == "bf16" ? 3 : 2));
+                CHECK(messages[Opcode::all_gather] == (codec == "bf16" ? 0 : 2));
+                for (int i = 0; i < end; ++i)
+                    for (const int wait : ranks.stream[i].waits) CHECK(ranks.stream[wait].opcode == Opcode::kernel);
+                for (const CodedMessage& coded : plan.program.coded) CHECK(coded.times == 1);
+                const auto [counted, planned] = counted_between_islands(compiled, name);
+                CHECK(counted == Approx(planned).epsilon(1e-12));
+            }
+        }
 }
 
 TEST_CASE("what sends and waits wrongly is refused") {

@@ -8,6 +8,7 @@
 #include "compile/passes/code_errors.h"
 #include "ir/describe.h"
 #include "ir/op.h"
+#include "ir/sent.h"
 #include "orrery/plan.h"
 
 namespace orrery {
@@ -34,6 +35,9 @@ bool CodeSums::takes(const Op& sum, const Codec& codec) {
     const ValueId term = sum.inputs[0];
     const std::string axis_name = sum.attributes.text("axis");
     if (is_plain(sum, term, axis_name, codec)) return false;
+    if (const OpId maker = program_.value(term).op; maker != none)
+        if (std::ranges::any_of(program_.op(maker).inputs, [&](ValueId id) { return is_sent(program_.value(id)); }))
+            gathered_.insert(sum.outputs[0]);
     const Cut how = cut(sum);
     if (how.size < codec.block) return is_short(sum, term, axis_name, codec);
     for (const auto& partial : program_.value(term).layout.partials())
@@ -75,7 +79,7 @@ ValueId CodeSums::error_of(const Op& sum) const {
 /// What encoding has left out of its own part of the sum, in the member's row: [members, parts, shards, elements].
 ValueId CodeSums::in_own_part(const Sent& sent, ValueId left) {
     const Op& sum = sent.sum;
-    const int64_t members = sent.cut.parts;
+    const int64_t members = sent.cut.members;
     Layout split = after_loop(sum, 1);
     split.set(axis(sum), Placement::split(0));
     const ValueId member = add("iota", sum, {}, {{"shape", Shape{members}}}, std::move(split));
@@ -126,7 +130,8 @@ CodeSums::Cut CodeSums::cut(const Op& sum) const {
     const Value& term = program_.value(sum.inputs[0]);
     const auto& splits = term.layout.splits();
     Cut made;
-    made.parts = mesh_.size(axis(sum));
+    made.members = mesh_.size(axis(sum));
+    made.parts = gathers(sum) ? 1 : made.members;
     std::vector<int64_t> rest;
     std::vector<std::pair<AxisId, int>> places;
     for (size_t dim = 0; dim < term.type.shape.size(); ++dim) {
@@ -206,19 +211,19 @@ ValueId CodeSums::in_parts(const Sent& sent, ValueId x) {
         const size_t rank = shape.size();
         x = reshaped(sum, x, std::move(shape), placed(sent, rank, 0, shards));
     };
-    x = reshaped(sum, x, with_rows(how.parts, how.wide), wide(sent, 0, false));
+    x = reshaped(sum, x, with_rows(how.members, how.wide), wide(sent, 0, false));
     x = permuted(sum, x, after_rows(how.perm));
     if (!scatters(sum)) {
-        if (how.shards > 1 || how.padding() > 0) cut_up({how.parts, how.shards, how.own}, 1);
+        if (how.shards > 1 || how.padding() > 0) cut_up({how.members, how.shards, how.own}, 1);
         if (how.padding() > 0)
             x = add("pad", sum, {x}, {{"dim", int64_t{2}}, {"before", int64_t{0}}, {"after", how.padding()}},
                     placed(sent, 3, 0, 1));
-        if (how.shards > 1) {
-            cut_up({how.parts, how.shards, how.parts, how.size}, 1);
+        if (how.shards > 1 && how.parts > 1) {
+            cut_up({how.members, how.shards, how.parts, how.size}, 1);
             x = permuted(sum, x, {0, 2, 1, 3});
         }
     }
-    cut_up({how.parts, how.parts, how.shards, how.size}, 2);
+    cut_up(how.terms(), 2);
     return x;
 }
 
@@ -250,7 +255,7 @@ ValueId CodeSums::out_of_parts(const Sent& sent, ValueId x, int over, ValueId ou
     return reshaped(sum, x, with_rows(rows, term.type.shape), rows_of(sum));
 }
 
-/// Sends codes: to the members of their parts (`exchanges`), or those of a part of the sum to all.
+/// Sends codes: to the members of their parts (`exchanges`), or to all: those of a term, or of a part of the sum.
 std::vector<ValueId> CodeSums::moved(const Sent& sent, bool exchanges, const std::vector<ValueId>& codes) {
     std::vector<ValueId> out;
     for (const ValueId code : codes) {
@@ -270,7 +275,7 @@ void CodeSums::send(Op sum, const Codec& codec) {
     Sent sent{.sum = std::move(sum), .codec = &codec};
     sent.cut = cut(sent.sum);
     const std::string axis_name = sent.sum.attributes.text("axis");
-    ValueId x = add("terms", sent.sum, {sent.sum.inputs[0]}, {{"axis", axis_name}, {"members", sent.cut.parts}},
+    ValueId x = add("terms", sent.sum, {sent.sum.inputs[0]}, {{"axis", axis_name}, {"members", sent.cut.members}},
                     rows_of(sent.sum));
     x = in_parts(sent, x);
     if (program_.value(x).type.dtype != DType::f32)
@@ -287,7 +292,7 @@ void CodeSums::send(Op sum, const Codec& codec) {
     if (sent.error != none)
         sent.left = add("sub", sent.sum, {x, decoded(sent.sum, *sent.codec, codes, sent.cut.terms())}, {},
                         placed(sent, 4, 0, 2));
-    sent.codes = moved(sent, true, codes);
+    sent.codes = moved(sent, !gathers(sent.sum), codes);
     for (const ValueId code : sent.codes) {
         const Value& value = program_.value(code);
         bytes_ += TensorType{value.type.dtype, value.layout.local_shape(value.type.shape, mesh_)}.bytes();
@@ -305,12 +310,13 @@ void CodeSums::finish_all() {
     for (Sent& sent : sent_) {
         const ValueId terms = decoded(sent.sum, *sent.codec, sent.codes, sent.cut.terms());
         sent.message.decoded = terms;
-        sums.push_back(add("sum", sent.sum, {terms}, {{"dims", std::vector<int64_t>{0}}}, placed(sent, 3, 0, 1)));
+        const Layout laid = placed(sent, 3, gathers(sent.sum) ? none : 0, 1);
+        sums.push_back(add("sum", sent.sum, {terms}, {{"dims", std::vector<int64_t>{0}}}, laid));
     }
     std::vector<std::vector<ValueId>> gathered(sent_.size());
     for (size_t i = 0; i < sent_.size(); ++i) {
         Sent& sent = sent_[i];
-        if (!scatters(sent.sum)) {
+        if (!encodes_once(sent.sum)) {
             const std::vector<ValueId> codes = encoded(sent.sum, *sent.codec, sums[i]);
             if (sent.error != none) {
                 const ValueId left =
@@ -329,7 +335,7 @@ void CodeSums::finish_all() {
         Sent& sent = sent_[i];
         const int over = scatters(sent.sum) ? 1 : none;
         ValueId x = sums[i];
-        if (!scatters(sent.sum)) {
+        if (!encodes_once(sent.sum)) {
             x = decoded(sent.sum, *sent.codec, gathered[i], sent.cut.sum());
             sent.message.sum = sums[i];
             sent.message.sum_decoded = x;

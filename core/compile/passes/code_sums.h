@@ -11,7 +11,8 @@
 namespace orrery {
 
 /// Replaces sums over ranks by messages of codes that are decoded before they are added (encode_edges.h). Sums are sent
-/// first and finished together, so that later passes can join their messages up to the size of a bucket.
+/// first and finished together, so that later passes can join their messages up to the size of a bucket. The sum of a
+/// sent state (ir/sent.h) is gathered: what is sent of it is then the opening of its program (plan/opening.h).
 class CodeSums : public CodeOps {
 public:
     using CodeOps::CodeOps;
@@ -35,10 +36,11 @@ private:
         std::vector<AxisId> axes;   ///< those that split the term, in this order
         Layout laid;                ///< of `wide`, by `axes` alone
         int64_t shards = 1;         ///< blocks into which `axes` split the term
-        int64_t parts = 1;          ///< members of the sum's axis
+        int64_t members = 1;        ///< of the sum's axis
+        int64_t parts = 1;          ///< that go to different members; 1: all of the term goes to each
         int64_t own = 0;            ///< elements of a shard
         int64_t size = 0;           ///< elements of a part of a shard, rounded up
-        Shape terms() const { return {parts, parts, shards, size}; }
+        Shape terms() const { return {members, parts, shards, size}; }
         Shape sum() const { return {parts, shards, size}; }
         int64_t padding() const { return parts * size - own; }
     };
@@ -63,6 +65,8 @@ private:
     ValueId in_own_part(const Sent& sent, ValueId left);
     AxisId axis(const Op& sum) const { return *mesh_.find(sum.attributes.text("axis")); }
     bool scatters(const Op& sum) const { return sum.attributes.has("dim"); }
+    bool gathers(const Op& sum) const { return gathered_.count(sum.outputs[0]) != 0; }
+    bool encodes_once(const Op& sum) const { return scatters(sum) || gathers(sum); }
     Layout after_loop(const Op& sum, size_t rank) const;
     Layout placed(const Sent& sent, size_t rank, int over, size_t shards) const;
     Layout rows_of(const Op& sum) const;
@@ -74,6 +78,7 @@ private:
     std::vector<Sent> sent_;
     std::vector<Left> errors_;
     std::map<ValueId, ValueId> error_of_;  ///< with feedback: from a sum to the state with the errors of its terms
+    std::set<ValueId> gathered_;           ///< sums of sent states: members gather the codes of all terms, in one round
     std::set<ValueId> waiting_;
     int64_t bytes_ = 0;  ///< of the codes of sums that wait
 };

@@ -15,7 +15,6 @@
 #include "ir/codecs.h"
 #include "ir/describe.h"
 #include "ir/op.h"
-#include "ir/sent.h"
 #include "orrery/mesh.h"
 #include "orrery/plan.h"
 
@@ -129,12 +128,6 @@ private:
             const std::string_view option = option_of(op);
             if (option.empty()) continue;
             const std::string axis = op.attributes.text("axis");
-            if (program_.codec(axis, option) != "none" && is_sent_ahead(op.inputs[0]))
-                throw Error(
-                    op.origin,
-                    fmt::format("{} is sent while steps run, and cannot be sent over {} as {}\n  leave the codec "
-                                "of the islands out, or use a method that does not send ahead (diloco)",
-                                describe(program_, op.inputs[0]), axis, program_.codec(axis, option)));
             const Codec& codec = codec_named(program_, program_.codec(axis, option), op.origin);
             if (!codec.encode || !shortens(codec, op.inputs[0])) continue;
             if (option != "codec" && moves_.is_plain(op, op.inputs[0], axis, codec)) continue;
@@ -156,13 +149,6 @@ private:
     bool sums_over_islands(const Op& op) const {
         if (op.phase != Phase::update || !has_islands(op.attributes.text("axis"))) return false;
         return !program_.value(op.inputs[0]).type.shape.empty();
-    }
-
-    /// Whether the value is made of a state that is sent while steps run.
-    bool is_sent_ahead(ValueId term) const {
-        const OpId maker = program_.value(term).op;
-        return maker != none &&
-               std::ranges::any_of(program_.op(maker).inputs, [&](ValueId id) { return is_sent(program_.value(id)); });
     }
 
     /// Throws Error for a value that rolls from member to member of an axis that has a codec for it.

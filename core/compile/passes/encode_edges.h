@@ -27,6 +27,14 @@ namespace orrery {
 ///     %12 = all_gather(encode(%11))     [P,1,..]                sends S (P-1)/P
 ///     %5 = decode(%12)                  f32[..]
 ///
+/// What a program sums of a sent state (ir/sent.h) is gathered, so that encoding and message are its opening
+/// (plan/opening.h), and all that comes after the message is local. A member receives S (P-1), for two members as much
+/// as above.
+///
+///     %8 = terms %4 {axis=site}         f32[P,..]  split 0      the member's own term, from the state alone
+///     %9 = all_gather(encode(%8))       [P,1,..]                sends S (P-1)
+///     %5 = sum(decode(%9)) {dims=[0]}   f32[..]
+///
 /// Sent unencoded, with a note: arrays of one dim, and those of which a part would be shorter than a block. Throws
 /// Error at the op for a sum that is also over another axis of ranks.
 ///

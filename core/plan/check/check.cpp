@@ -11,6 +11,7 @@
 #include "ir/op.h"
 #include "plan/access.h"
 #include "plan/lower/buffers.h"
+#include "plan/opening.h"
 #include "plan/print.h"
 #include "plan/repeat.h"
 
@@ -21,7 +22,7 @@ namespace {
 class Form {
 public:
     Form(const Plan& plan, const RankClass& c, const Network& contracts)
-        : plan_(plan), class_(c), contracts_(contracts) {}
+        : plan_(plan), class_(c), contracts_(contracts), opening_(opening(plan.program, c)) {}
 
     void run() {
         if (repeats(class_))
@@ -235,13 +236,17 @@ private:
         const auto lanes = contracts_.of(axis.name).lanes;
         const bool by_peer = is_message(i.opcode) && lanes != TransportContract::Lanes::communicator;
         const bool by_direction = is_message(i.opcode) && lanes == TransportContract::Lanes::peer_and_direction;
-        const Lane lane{i.axis, by_peer ? i.peer : none, by_peer && i.relative, by_direction ? i.opcode : Opcode::copy};
+        const Lane lane{i.axis, by_peer ? i.peer : none, by_peer && i.relative, by_direction ? i.opcode : Opcode::copy,
+                        index_ < opening_};
         const auto [known, fresh] = lanes_.try_emplace(i.queue, std::pair(lane, index_));
         if (!fresh && std::get<0>(known->second.first) != i.axis)
             fail(
                 fmt::format("shares queue {} with instruction {} over another axis; no transport keeps different axes "
                             "in order",
                             i.queue, known->second.second));
+        if (!fresh && std::get<4>(known->second.first) != std::get<4>(lane))
+            fail(fmt::format("shares queue {} with instruction {} of the opening, which has another communicator",
+                             i.queue, known->second.second));
         if (!fresh && known->second.first != lane)
             fail(
                 fmt::format("shares queue {} with instruction {}, but the transport of axis {} does not keep both "
@@ -258,8 +263,10 @@ private:
     const Plan& plan_;
     const RankClass& class_;
     const Network& contracts_;
+    const int opening_;
     int index_ = 0;
-    using Lane = std::tuple<AxisId, int, bool, Opcode>;  ///< (axis, peer, whether the peer is relative, direction)
+    /// (axis, peer, whether the peer is relative, direction, whether in the opening)
+    using Lane = std::tuple<AxisId, int, bool, Opcode, bool>;
     std::map<int, std::pair<Lane, int>> lanes_;
 };
 

@@ -162,15 +162,23 @@ std::vector<size_t> Emitter::beside_messages(int end) const {
     return longer;
 }
 
-/// Assigns offsets in the scratch arena. Keeps messages' buffers alive until the loop ends if that costs little memory,
-/// and those of an opening until its end, so that none of its kernels waits for a message.
-void Emitter::place_scratch() {
+/// Gives the messages of an opening queues of their own, since they have communicators of their own: that a later
+/// message is complete does not say that they are. Keeps their buffers alive until the opening ends, so that none of
+/// its kernels waits for a message.
+void Emitter::set_apart_opening() {
     const int opened = opening(program(), out_);
-    for (int i = 0; i < opened; ++i)
-        for (const Operand& operand : out_.stream[i].operands) {
+    for (int i = 0; i < opened; ++i) {
+        Instruction& instruction = out_.stream[i];
+        if (instruction.axis != none) instruction.queue = further_queue(instruction.axis, none, Opcode::copy);
+        for (const Operand& operand : instruction.operands) {
             Buffer& b = out_.buffers[operand.buffer];
             if (b.arena == Arena::scratch) b.last = std::max(b.last, opened - 1);
         }
+    }
+}
+
+/// Assigns offsets in the scratch arena. Keeps messages' buffers alive until the loop ends if that costs little memory.
+void Emitter::place_scratch() {
     std::vector<Lifetime> lifetimes;
     std::vector<size_t> ids, index(out_.buffers.size());
     for (size_t i = 0; i < out_.buffers.size(); ++i) {

@@ -152,6 +152,7 @@ bool Emitter::run() {
     std::stable_sort(out_.per_rank.begin(), out_.per_rank.end(),
                      [](const PerRank& a, const PerRank& b) { return a.kernel < b.kernel; });
     if (repeats() && !find_repeat(*steady_, made_by_, out_)) return false;
+    set_apart_opening();
     place_scratch();
     return true;
 }

@@ -47,6 +47,7 @@ private:
     void place_buckets();
     void find_gradients();
     std::vector<size_t> beside_messages(int end) const;
+    void set_apart_opening();
     void place_scratch();
     bool repeats() const { return steady_ != nullptr; }
     int new_buffer(int64_t bytes, ValueId value, BufferUse use, bool once = false);

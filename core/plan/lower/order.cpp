@@ -349,20 +349,26 @@ private:
         }
     }
 
-    /// Moves before all others the kernels of sent states alone and the collectives of what these make (opening.h).
+    /// Moves before all others the kernels of sent states alone and the collectives of what these make (opening.h), if
+    /// there is such a collective.
     void open() {
         std::vector<char> made(program().values.size(), 0), first(order_.steps.size(), 0);
+        bool sends = false;
         for (size_t i = 0; i < first.size(); ++i) {
             const Step& s = order_.steps[i];
             const auto& reads = roles_.reads(s.op);
             const bool collective = roles_.collective(program().op(s.op));
             const bool stays = is_transfer(roles_.def(s.op)) || roles_.def(s.op).between_stages;
             first[i] = !stays && !reads.empty() && std::ranges::all_of(reads, [&](ValueId id) {
-                return is_sent(program().value(id)) || (collective && made[id]);
+                for (OpId maker = program().value(id).op; maker != none && roles_.of(program().op(maker)).absorbed;
+                     maker = program().value(id).op)
+                    id = program().op(maker).inputs[0];
+                return is_sent(program().value(id)) || made[id];
             });
+            sends |= first[i] && collective;
             for (const ValueId id : roles_.makes(s.op)) made[id] = first[i] && !collective;
         }
-        if (std::ranges::count(first, 1) == 0) return;
+        if (!sends) return;
         std::vector<Step> steps;
         for (const char opens : {1, 0})
             for (size_t i = 0; i < first.size(); ++i)
