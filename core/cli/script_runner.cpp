@@ -88,7 +88,10 @@ void ScriptRunner::load_for_hosts(int64_t hosts) {
     load();
 }
 
-void ScriptRunner::run() { run_script(script, *this); }
+void ScriptRunner::run() {
+    codecs = loader.codecs(registry);
+    run_script(script, *this);
+}
 
 void ScriptRunner::load_store() { loader.load("store", settings.store, registry, config_.table("run").where("store")); }
 

@@ -70,7 +70,6 @@ public:
     std::unique_ptr<Strategy> make_strategy(std::string_view name, Config& options, const Origin& asked) override;
     std::unique_ptr<DataSource> make_data(std::string_view name, Config& options, const Origin& asked) override;
     const OpDef& use_op(std::string_view name, const Origin& asked) override;
-    std::vector<std::shared_ptr<const Codec>> codecs() override { return loader.codecs(registry); }
     const Mesh& mesh() override { return settings.mesh; }
     void use_collectives(const CollectiveChoice& choice, std::vector<ChunkTable> tables) override;
     void compile(Experiment made) override;

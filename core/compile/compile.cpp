@@ -185,7 +185,7 @@ std::vector<const PluginOp*> brought_ops(const Compiled& compiled) {
     return ops;
 }
 
-/// The plugins whose codecs messages of the programs use, with their versions.
+/// The plugins of codecs in use by messages of the programs, with their versions.
 static std::map<std::string, std::string> brought_codecs(const Compiled& compiled) {
     std::map<std::string, std::string> versions;
     for (const Plan* plan : compiled.plans())

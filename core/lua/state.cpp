@@ -64,8 +64,7 @@ int require_module(lua_State* L) {
 
 }  // namespace
 
-State::State(Host& host, std::filesystem::path folder)
-    : codecs(host.codecs()), host_(host), folder_(std::move(folder)) {
+State::State(Host& host, std::filesystem::path folder) : codecs(host.codecs), host_(host), folder_(std::move(folder)) {
     Config& config = host_.config().table("lua");
     library_ = script_library(config.text("library", ""));
     constexpr int64_t most = int64_t{1} << 40;

@@ -70,6 +70,8 @@ public:
     bool train_step_alone = false;
     /// Collective algorithms that the configuration chooses; set before the script runs.
     std::vector<CollectiveChoice> collectives = {};
+    /// Codecs of plugins, each loaded when a program first names it; set before the script runs.
+    std::vector<std::shared_ptr<const Codec>> codecs = {};
 
     /// Makes the strategy of the plugin `name`, loading the plugin if needed. Throws Error naming script line `asked`.
     virtual std::unique_ptr<Strategy> make_strategy(std::string_view name, Config& options, const Origin& asked) = 0;
@@ -78,8 +80,6 @@ public:
     virtual std::unique_ptr<DataSource> make_data(std::string_view name, Config& options, const Origin& asked) = 0;
     /// Returns the op of the plugin `name`, loading the plugin if needed. Throws Error naming script line `asked`.
     virtual const OpDef& use_op(std::string_view name, const Origin& asked) = 0;
-    /// The codecs of plugins, each loaded when a program first names it.
-    virtual std::vector<std::shared_ptr<const Codec>> codecs() { return {}; }
     /// Proves a script's algorithm for an axis's collectives (tables of sends by step). Throws Error with script lines.
     virtual void use_collectives(const CollectiveChoice&, std::vector<ChunkTable>) {}
     /// The configured mesh, without the axis of micro-batches.

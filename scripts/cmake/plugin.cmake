@@ -67,8 +67,8 @@ function(orrery_plugin_cuda target)
 endfunction()
 
 # orrery_plugin(KIND NAME sources...): target KIND_NAME, file liborrery_KIND_NAME.so in build/plugins. KIND is codec,
-# data, device, op, transport, strategy, store, rendezvous, launcher or engine; NAME is lower case. .cu files are compiled
-# where orrery has CUDA, and the others see ORRERY_CUDA defined then. Libraries: target_link_libraries(KIND_NAME ...).
+# data, device, op, transport, strategy, store, rendezvous, launcher or engine; NAME is lower case. .cu files are
+# compiled where orrery has CUDA, and the others see ORRERY_CUDA then. Libraries: target_link_libraries(KIND_NAME ...).
 function(orrery_plugin kind name)
   if(NOT kind MATCHES "^(codec|data|device|engine|op|transport|strategy|store|rendezvous|launcher)$"
      OR NOT name MATCHES "^[a-z0-9_]+$")

@@ -270,6 +270,22 @@ TEST_CASE("values that top_k keeps are sent as codes of their own: bytes, and wh
     CHECK_THROWS_WITH(asked("top_k/1+int2"), Catch::Contains("M must be from 2 to 4096"));
 }
 
+TEST_CASE("of a table's gradient that is marked whole, ranks send the rows that they touched") {
+    constexpr int64_t batch = 8, seq = 16, embed = 8, vocab = 512, tokens = batch * seq;
+    Model m = block(batch, seq, 2, embed / 2, vocab, false);
+    m.split_names({{"batch", "dp"}});
+    const Lowered plain = compile(m.program, two(1));
+    m.program.store(m.program.grad_of(*m.program.find("embed.w")), "dp", R, {});
+    const Lowered rows = compile(m.program, two(1));
+    Sent before = sent(plain.plan), have = sent(rows.plan);
+    CHECK(before["all_reduce f32"].second - have["all_reduce f32"].second == 4 * vocab * embed);
+    CHECK(have["all_gather f32"].second - before["all_gather f32"].second == 4 * tokens * embed);
+    CHECK(have["all_gather i32"] == std::pair{1, 4 * tokens});
+    const VerifyReport report = verify_plan(m.program, rows);
+    INFO(report.text(rows.plan, {}));
+    CHECK(report.passed());
+}
+
 TEST_CASE("a codec of a plugin is loaded when it is named, and ranks compare its version") {
     Model m = mlp(16, 16, 64, true, true);
     m.split_names({{"batch", "dp"}});
@@ -295,7 +311,7 @@ TEST_CASE("a codec of a plugin is loaded when it is named, and ranks compare its
 }
 
 TEST_CASE("a sum of codes is verified within the codec's bound of the plain one, and a mistake is named", "[slow]") {
-    for (const char* codec : {"int8", "f8e4m3", "f8e5m2", "int4"})
+    for (const char* codec : {"int8", "f8e4m3", "f8e5m2", "int4", "int2"})
         for (const int stage : {0, 1, 2, 3})
             for (const int64_t micro : {1, 2})
                 for (const int64_t bucket : {int64_t{0}, int64_t{1} << 20}) {

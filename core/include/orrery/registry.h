@@ -49,7 +49,7 @@ public:
     void add_rendezvous(std::string name, RendezvousFactory make);
     void add_launcher(std::string name, LauncherFactory make);
     void add_engine(std::string name, EngineFactory make);
-    /// Adds a codec (orrery/codec.h), whose member `name` is set to this name.
+    /// Adds a codec (orrery/codec.h) and sets its member `name`.
     void add_codec(std::string name, Codec codec);
     /// Adds an op of the plugin op/NAME. It is called NAME, or NAME_more for ops that its gradient needs.
     void add_op(OpDef op);

@@ -1,4 +1,4 @@
---- Trains a small network whose gradients are sent over dp as a codec encodes them.
+--- Trains a small network and sends its gradients over dp as a codec encodes them.
 local o   = require "orrery"
 local mlp = require "orrery.models.mlp"
 local opt = o.options { codec = { require "sundial", "how gradients are sent over dp" } }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Two ranks that send gradients as codes learn as those that send them whole, and verify passes. The plugin with too small
-# a bound is named by verify and by the suite of codecs.
+# Two ranks that send gradients as codes learn as those that send them whole, and verify passes. The plugin with a bound
+# that is too small is named by verify and by the suite of codecs.
 # usage: test.sh ORRERY PLUGINS CMAKE SUITE
 . "$(dirname "$0")/harness.sh"
 cmake=$3 suite=$4 more="--set mesh.dp=2 --set train.sequences_per_step=8"
