@@ -5,7 +5,7 @@ local script_options = require "orrery.script_options"
 local words = script_options.words
 
 local cfg = o.config                                          -- the TOML file, read-only
-local declared = script_options.with_methods {
+local declared = script_options.with_codecs(script_options.with_methods {
   model    = { "gpt", "architecture", one_of = { "gpt", "llama", "qwen2", "mixtral", "qwen3_moe" } },
   layers   = { 6, "blocks" },
   embed    = { 384, "width of the residual stream" },
@@ -43,6 +43,7 @@ local declared = script_options.with_methods {
   embed_std = { 0.02, "llama, mixtral, qwen3_moe: std of the embedding at the start" },
   zero_out = { false, "llama: projections onto the residual stream start at zero" },
   documents = { false, "rows of packed documents; they end by .idx, data.separator or as lines of JSON" },
+  sgd      = { false, "SGD with momentum 0.9 and without clipping instead of AdamW" },
   lr       = { 1e-3, "peak learning rate" },
   schedule = { "cosine", "how the rate falls after the warm-up", one_of = { "cosine", "linear" } },
   floor    = { 0.1, "last learning rate, as a share of the peak" },
@@ -63,11 +64,7 @@ local declared = script_options.with_methods {
   recompute_layers = { 0, "with recompute: number of layers to recompute, spread evenly; 0: all" },
   zero     = { 0, "mesh axes dp, ep, cp: 1, 2 or 3 also splits optimizer states, gradients, params" },
   replicate = { "rep", "mesh axis that splits the batch and holds copies of what zero splits over dp, ep, cp (HSDP)" },
-  codec    = { "none", "how gradients are sent over dp, ep, cp: bf16, f8e4m3, f8e5m2, int8, int4, sign, top_k/100" },
-  param_codec = { "none", "with zero = 3: how gathered params are sent: bf16, f16, f8e4m3, f8e5m2, int8, int4" },
-  activation_codec = { "none", "mesh axes tp, pp, expert_axes: how activations and their gradients are sent" },
-  feedback = { false, "with a codec: each rank adds what encoding leaves out of a gradient to its next one" },
-}
+})
 local opt = o.options(declared)
 
 local takes = {                                               -- options that not every model has
@@ -124,10 +121,11 @@ local model = require("orrery.models." .. opt.model)(sizes)
 local program = o.trace(opt.model, packed and data.placed or data.signature, function(batch)    -- runs once, records
   return model:loss(batch.tokens, batch.targets, packed and batch or nil)
 end)
-local adamw = o.optim.adamw {
-  lr = o.lr[opt.schedule] { peak = opt.lr, warmup = opt.warmup, floor = opt.lr * opt.floor, steps = cfg.train.steps },
-  decay = opt.decay, beta2 = 0.95, clip = 1.0,
+local rate = o.lr[opt.schedule] {
+  peak = opt.lr, warmup = opt.warmup, floor = opt.lr * opt.floor, steps = cfg.train.steps,
 }
+local optimizer = opt.sgd and o.optim.sgd { lr = rate, decay = opt.decay }
+  or o.optim.adamw { lr = rate, decay = opt.decay, beta2 = 0.95, clip = 1.0 }
 local tensors = model:tensors()                               -- what checkpoint.load finds in published files
 program:weights(tensors)
 local stages = script_options.stages(opt, cfg.mesh)
@@ -146,7 +144,7 @@ if opt.recompute ~= "none" then
   local kinds = opt.recompute ~= "all" and words(opt.recompute) or nil
   table.insert(strategies, 1, o.strategy.recompute { kinds = kinds, layers = opt.recompute_layers })
 end
-script_options.train(program, adamw, strategies, declared, opt)
+script_options.train(program, optimizer, strategies, declared, opt)
 program:parallel(strategies)
 
 local run = program:compile()                                 -- one instruction stream per rank class

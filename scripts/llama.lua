@@ -4,7 +4,7 @@ local o     = require "orrery"
 local llama = require "orrery.models.llama"
 local script_options = require "orrery.script_options"
 
-local declared = script_options.with_methods {
+local declared = script_options.with_codecs(script_options.with_methods {
   layers   = { 4, "blocks" },
   embed    = { 256, "width of the residual stream" },
   heads    = { 8, "query heads" },
@@ -19,7 +19,9 @@ local declared = script_options.with_methods {
   documents = { false, "rows of packed documents; they end by .idx, data.separator or as lines of JSON" },
   lr       = { 1e-3, "peak learning rate" },
   warmup   = { 50, "steps until the peak" },
-}
+  sequence = { false, "mesh axis tp: split the activations between the blocks over the sequence" },
+  zero     = { 0, "mesh axes dp, cp: 1, 2 or 3 also splits optimizer states, gradients, params" },
+})
 local opt = o.options(declared)
 
 local data = o.data.file { documents = opt.documents }
@@ -33,9 +35,13 @@ local program = o.trace("llama", packed and data.placed or data.signature, funct
 end)
 local adamw = o.optim.adamw { lr = o.lr.cosine { peak = opt.lr, warmup = opt.warmup, floor = opt.lr / 10 } }
 program:weights(model:tensors())
-local strategies = {
+local axes = script_options.data_axes(opt, { "dp", "cp" })
+local strategies = {                                          -- an axis that the mesh lacks is skipped
+  o.strategy.pipeline { axis = "pp" },
   o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
-  o.strategy.data { axis = script_options.data_axes(opt, { "dp", "cp" }) },
+  o.strategy.tensor { axis = "tp", sequence = opt.sequence },
+  o.strategy.data { axis = axes, codec = opt.codec, feedback = opt.feedback, zero = opt.zero },
+  script_options.codecs(opt, axes),
 }
 script_options.train(program, adamw, strategies, declared, opt)
 program:parallel(strategies)

@@ -26,6 +26,17 @@ function script_options.stages(opt, mesh)
   return counts
 end
 
+--- Adds the options of codecs to those that a script declares. Returns the same table.
+function script_options.with_codecs(declared)
+  declared.codec = { "none", "how gradients are sent over dp, ep, cp: bf16, f8e4m3, f8e5m2, int8, int4, sign, "
+                       .. "top_k/100" }
+  declared.param_codec = { "none", "with zero = 3: how gathered params are sent: bf16, f16, f8e4m3, f8e5m2, int8, "
+                             .. "int4" }
+  declared.activation_codec = { "none", "mesh axes tp, pp, expert_axes: how activations and their gradients are sent" }
+  declared.feedback = { false, "with a codec: each rank adds what encoding leaves out of a gradient to its next one" }
+  return declared
+end
+
 --- The strategies of script.param_codec over `axes`, and of script.activation_codec between shards of a matrix, stages
 -- and experts. Throws where nothing would read them.
 function script_options.codecs(opt, axes)
@@ -35,7 +46,7 @@ function script_options.codecs(opt, axes)
       :format(opt.param_codec), 2)
   end
   local between, ranks = { "tp", "pp" }, (mesh.tp or 1) * (mesh.pp or 1)
-  for _, axis in ipairs(script_options.words(opt.expert_axes)) do
+  for _, axis in ipairs(script_options.words(opt.expert_axes or "")) do
     between[#between + 1] = axis
     ranks = ranks * (mesh[axis] or 1)
   end

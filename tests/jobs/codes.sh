@@ -66,7 +66,7 @@ grep -q 'no codec "wring"' own.log && grep -q 'did you mean "wrong"' own.log ||
 
 # Steps that a loss scale skips leave the errors as they are: an infinite term would stay in them for good.
 scale='{ loss_scale = { initial = 2^32, most = 2^32 } }'
-sed "s/^script_options.train(program, adamw, .*/program:train_with(adamw, $scale)/" \
+sed "s/^script_options.train(program, optimizer, .*/program:train_with(optimizer, $scale)/" \
     "$gpt" > scaled.lua
 grep -q 'initial = 2^32' scaled.lua || fail "gpt.lua has another line that trains"
 $orrery run scaled.lua "${sizes[@]}" "${codes[@]}" --set train.precision=f16 --set train.steps=24 \

@@ -124,7 +124,8 @@ sed 's/^value = "queued"/value = "fast"/' "$source_root/configs/software/orrery.
 refused 2 'launches.value is "fast"' simulate --software wrong.toml
 grep -q "^orrery: wrong.toml:[1-9][0-9]*:" said.txt || { cat said.txt; fail "no place of the wrong value"; }
 refused 2 "--trace and --software cannot be combined" simulate --software nemo --trace away.json
-sed 's/^script_options.train(program, adamw, .*/program:train_with(adamw, { precision = "fp8" })/' $gpt > fp8.lua
+trains='^script_options.train(program, optimizer, .*'
+sed "s/$trains/program:train_with(optimizer, { precision = \"fp8\" })/" $gpt > fp8.lua
 refused 2 'the script sets precision "fp8", which compiles orrery'"'s own 8-bit kernels" $orrery simulate fp8.lua \
     --config small.toml --cluster "$clusters/h100.toml" --software nemo
 simulate --software nemo --set script.sequence=true --set 'train.precision="fp8"' --json > fp8.json ||
@@ -246,7 +247,7 @@ python3 -c 'import sys; sys.exit(abs(float(sys.argv[1]) / float(sys.argv[2]) - 1
     fail "plan says $best s, simulate $(value step_s best.json)"
 less "$(value step_s best.json)" "$(value step_s plain.json)" || fail "the plan is no faster than what was configured"
 # What the script gives is not searched, and every choice has it.
-sed 's/^script_options.train(program, adamw, .*/program:train_with(adamw, { microbatches = 2 })/' $gpt > micros.lua
+sed "s/$trains/program:train_with(optimizer, { microbatches = 2 })/" $gpt > micros.lua
 micros() { $orrery plan micros.lua --config small.toml --cluster "$clusters/h100.toml" --ranks 8 "$@"; }
 micros > micros.txt 2>&1 || { cat micros.txt; fail "no plan of a script that gives microbatches"; }
 grep -q "^the script sets microbatches (micros.lua:[0-9]*), so that they are not searched$" micros.txt ||
