@@ -63,7 +63,7 @@ local declared = script_options.with_methods {
   recompute_layers = { 0, "with recompute: number of layers to recompute, spread evenly; 0: all" },
   zero     = { 0, "mesh axes dp, ep, cp: 1, 2 or 3 also splits optimizer states, gradients, params" },
   replicate = { "rep", "mesh axis that splits the batch and holds copies of what zero splits over dp, ep, cp (HSDP)" },
-  codec    = { "none", "how gradients are sent over dp, ep, cp: bf16, f8e4m3, f8e5m2, int8, int4, sign, top_k/100" },
+  codec    = { "none", "how dp, ep, cp send gradients: bf16, f8e4m3, f8e5m2, int8, int4, sign, top_k/100, powersgd/4" },
   param_codec = { "none", "with zero = 3: how gathered params are sent: bf16, f16, f8e4m3, f8e5m2, int8, int4" },
   activation_codec = { "none", "mesh axes tp, pp, expert_axes: how activations and their gradients are sent" },
   feedback = { false, "with a codec: each rank adds what encoding leaves out of a gradient to its next one" },

@@ -478,8 +478,9 @@ function AnnotatedProgram:bucket(axis, mib) end
 ---@param type "bf16"
 function AnnotatedProgram:reduce(axis, type) end
 --- Sends gradients over the axis as a codec encodes them: "none", "bf16", "f16", "f8e4m3", "f8e5m2", "int8", "int4",
---- "sign", "top_k/100" or one of o.codec. `of`: params that ZeRO-3 gathers, or activations and their gradients, not as
---- "sign" or "top_k/100". With feedback, each member adds what encoding has left out of a gradient to its next term.
+--- "sign", "top_k/100", "powersgd/4" or one of o.codec. `of`: params that ZeRO-3 gathers, or activations and their
+--- gradients, not as the last three. With feedback, each member adds what encoding has left out of a gradient to its
+--- next term.
 ---@param axis string
 ---@param name string
 ---@param options? { of?: "gradients"|"params"|"activations", feedback?: boolean }

@@ -17,6 +17,12 @@ done
 # Arrays with another number of blocks each, in one message.
 $orrery verify "$gpt" "${sizes[@]}" --set script.embed=96 --set script.codec=top_k/10 --set script.feedback=true \
     > verified.log 2>&1 || { cat verified.log; fail "top_k does not pass"; }
+$orrery verify "$gpt" "${sizes[@]}" --set script.zero=2 --set script.codec=powersgd/4 --set script.feedback=true \
+    > verified.log 2>&1 || { cat verified.log; fail "powersgd does not pass"; }
+grep -q "gradients are sent as powersgd/4 over dp: the tolerance is the codec's bound" verified.log ||
+    { cat verified.log; fail "powersgd is not used"; }
+$orrery check "$gpt" "${sizes[@]}" --set script.codec=powersgd/4 | grep -q "powersgd/4 over dp keeps .*, .* a rank" ||
+    fail "check does not list the bytes of factors"
 $orrery verify "$gpt" "${sizes[@]}" --set script.zero=3 --set script.param_codec=int8 \
     > verified.log 2>&1 || { cat verified.log; fail "params as codes do not pass"; }
 $orrery verify "$gpt" "${sizes[@]}" --set mesh.pp=2 --set mesh.tp=2 --set mesh.dp=1 \
@@ -74,4 +80,18 @@ grep -q "resumed from step 10" other.log || { cat other.log; fail "another codec
 run_tiny lost 20 --set script.codec=int4 --set script.floor=1 > lost.log 2>&1 && fail "errors are lost silently"
 grep -q "it has tensors that the program has not: wpe.weight.error.dp" lost.log ||
     { cat lost.log; fail "the run without feedback does not say what would be lost"; }
+
+# Factors, which powersgd keeps from step to step, are saved; another number of ranks of dp or tp goes on with them.
+factors=(--set script.codec=powersgd/4 --set script.feedback=true --set script.floor=1 --set script.heads=4
+    --set run.threads_per_rank=1)
+run_tiny low_whole 20 "${factors[@]}" > low.log 2>&1 || { cat low.log; fail "powersgd"; }
+run_tiny low_parts 10 "${factors[@]}" > low.log 2>&1 || { cat low.log; fail "powersgd, the first part"; }
+cp -r low_parts low_tp
+run_tiny low_parts 20 "${factors[@]}" > low.log 2>&1 || { cat low.log; fail "powersgd, the second part"; }
+losses low_whole > whole.txt
+losses low_parts > parts.txt
+cmp whole.txt parts.txt || fail "another trajectory after resuming with factors"
+run_tiny low_tp 12 "${factors[@]}" --set mesh.dp=4 --set mesh.tp=2 > low.log 2>&1 ||
+    { cat low.log; fail "factors on four times two ranks"; }
+grep -q "resumed from step 10" low.log || { cat low.log; fail "four times two ranks did not resume"; }
 echo "1 passed, 0 failed"
