@@ -125,6 +125,7 @@ void add_codes(KernelCases& cases, const TensorType& x) {
     cases.add("pack", {q}, one_bit, "pack 1 bit");
     cases.add("unpack", {{DType::u8, {n / 8}}}, {{"bits", int64_t{1}}, {"size", n}}, "unpack 1 bit");
     cases.add("block_top_k", {x}, {{"k", int64_t{409}}}, "block_top_k 409 of 4096");
+    cases.add("orthogonalize", {{DType::f32, {n / 512, 16}}}, {}, "orthogonalize 16 columns");
 }
 
 /// nullptr where it cannot run here, after the reason was printed.

@@ -393,6 +393,9 @@ void codes(Cases& c, Type f, i64 rows, i64 cols) {
             c.add("block_top_k", {{"block", block}}, {x}, {values, {Type::i32, values.shape}});
         }
     }
+    if (f != Type::f32) return;
+    for (const Sizes& shape : {Sizes{cols, 5}, Sizes{3, cols / 2 + 40, 33}, Sizes{2, 1, 1}})
+        c.add("orthogonalize", {}, {{f, shape}}, {{f, shape}});
 }
 
 void gathers(Cases& c, Type type, i64 outer, i64 n, i64 inner) {

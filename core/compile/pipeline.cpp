@@ -114,6 +114,8 @@ bool sends_codes(const Program& p, const PassInput& in) { return has_codec(p, *i
 
 bool feeds_back(const Program& p, const PassInput&) { return !p.axes_with("feedback").empty(); }
 
+bool keeps_factors(const Program& p, const PassInput&) { return has_factors(p); }
+
 bool may_join(const Program&, const PassInput& in) { return in.options->transports.size() > 1; }
 
 void join_axes(Program& p, const PassInput& in) { orrery::join_axes(p, *in.mesh, carriers_of(*in.options)); }
@@ -143,6 +145,7 @@ const Pass list[] = {
     {PassPart::mark, all, "check_islands", [](Program& p, In) { check_islands(p); }, nullptr, has_islands},
     {PassPart::mark, update, "keep_update", [](Program& p, In in) { p = keep_update(p, *in.mesh); }},
     {PassPart::mark, train, "add_errors", [](Program& p, In in) { add_errors(p, *in.mesh); }, nullptr, feeds_back},
+    {PassPart::mark, train, "add_factors", [](Program& p, In in) { add_factors(p, *in.mesh); }, nullptr, keeps_factors},
     {PassPart::mark, all, "check_token_order", [](Program& p, In in) { check_token_order(p, *in.mesh); }, nullptr,
      has_order},
     // assign_stages comes before recompute, since a value is recomputed on its own stage.

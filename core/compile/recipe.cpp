@@ -10,6 +10,7 @@
 #include "base/suggest.h"
 #include "base/text.h"
 #include "compile/messages.h"
+#include "compile/passes/code_errors.h"
 #include "compile/pipeline.h"
 #include "ir/describe.h"
 #include "ir/print.h"
@@ -160,8 +161,9 @@ MarkedProgram made(const Recipe& recipe, const ProgramEntry& entry, const Mesh& 
                    Program recorded) {
     require_arrays(train, recorded, entry.name, "the train step");
     if (entry.role == ProgramRole::train) {
-        const bool feedback = !train.axes_with("feedback").empty();  // its states are added with the marks
-        if (!recipe.round.plain() || feedback) add_states(recorded, train);
+        // States of codecs are added with the marks.
+        const bool codes = !train.axes_with("feedback").empty() || has_factors(train);
+        if (!recipe.round.plain() || codes) add_states(recorded, train);
         require_arrays(recorded, train, "train", "the step of " + entry.name);
     }
     const bool reads = entry.role != ProgramRole::train && recipe.islands.any() && !recorded.ops.empty();

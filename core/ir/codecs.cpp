@@ -92,8 +92,6 @@ Codec inside(const Codec& outer, const Codec& inner) {
             .largest = std::min(outer.largest, inner.largest)};
 }
 
-constexpr std::string_view largest_of = "top_k/";
-
 /// Of "top_k/64+int2" the codec int2; nullptr: the values that top_k keeps are sent as they are.
 const Codec* values_codec(std::string_view name, const Origin& asked) {
     const size_t cut = name.find('+');
@@ -108,25 +106,67 @@ const Codec* values_codec(std::string_view name, const Origin& asked) {
                                    quote(name.substr(cut + 1)), fmt::join(names, ", ")));
 }
 
-/// The codec "top_k/100" or "top_k/64+int2", made when it is first named.
-const Codec& largest_named(std::string_view name, const Origin& asked) {
-    const Codec* const inner = values_codec(name, asked);
-    const std::string_view own = name.substr(0, name.find('+'));
-    int64_t of = 0;
+/// A matrix as the product of two factors (Vogels et al. 2019, PowerSGD): one step of power iteration from the last
+/// result, q. P = sum x q, with orthonormal columns p; Q = sum x^T p; x is about p Q^T, the projection of x on p.
+/// The next q has the directions of Q. Where they are fewer than the rank, since x was of a lower rank, old columns
+/// of q stay: a zero column would be one for good.
+Codec low_rank(std::string name, int64_t rank) {
+    const auto one = [](std::string_view kind, const Coding& at, std::vector<ValueId> inputs, Attributes how = {}) {
+        return at.add(kind, std::move(inputs), std::move(how), {})[0];
+    };
+    const CodeRound left{.of = -2,
+                         .encode =
+                             [one](const Coding& at, ValueId x, ValueId kept, const std::vector<ValueId>&) {
+                                 return one("matmul", at, {x, kept});
+                             },
+                         .make = [one](const Coding& at, ValueId sum) { return one("orthogonalize", at, {sum}); }};
+    const CodeRound right{.of = -1,
+                          .encode = [one](const Coding& at, ValueId x, ValueId, const std::vector<ValueId>& made) {
+                              return one("matmul", at, {x, made[0]}, {{"trans_a", true}});
+                          }};
+    const auto decode = [one](const Coding& at, const std::vector<ValueId>& codes, const Shape&) {
+        return one("matmul", at, codes, {{"trans_b", true}});
+    };
+    const auto keep = [one](const Coding& at, ValueId kept, const std::vector<ValueId>& made) {
+        const ValueId next = one("orthogonalize", at, {made[1]});
+        const int64_t rows = std::ssize(at.program.value(next).type.shape) - 2;
+        const ValueId alive =
+            one("sum", at, {one("mul", at, {next, next})}, {{"dims", std::vector{rows}}, {"keep", true}});
+        return one("add", at, {next, one("sub", at, {kept, one("mul", at, {kept, alive})})});
+    };
+    return {
+        .name = std::move(name), .bound = 1, .decode = decode, .rounds = {left, right}, .columns = rank, .keep = keep};
+}
+
+/// Codecs with a number in their names, as "top_k/100", made when they are first named.
+struct Numbered {
+    std::string_view name, meaning, example;
+    int64_t least, most;
+    Codec (*make)(std::string name, int64_t number);
+    bool holds = false;  ///< whether "+C" after the number names a codec of the values that it keeps
+};
+
+constexpr Numbered numbered[] = {
+    {"top_k/", "in top_k/M, which sends about 1 of M elements, M", "top_k/100", 2, top_block,
+     [](std::string name, int64_t of) { return largest(std::move(name), (top_block + of - 1) / of); }, true},
+    {"powersgd/", "in powersgd/R, which sends factors of rank R, R", "powersgd/4", 1, 256, low_rank},
+};
+
+const Codec& numbered_codec(const Numbered& codec, std::string_view name, const Origin& asked) {
+    const std::string_view own = codec.holds ? name.substr(0, name.find('+')) : name;
+    const Codec* const inner = codec.holds ? values_codec(name, asked) : nullptr;
+    int64_t number = 0;
     const char* const end = own.data() + own.size();
-    const auto read = std::from_chars(own.data() + largest_of.size(), end, of);
-    if (read.ptr != end || own[largest_of.size()] == '0' || of < 2 || of > top_block)
-        throw Error(
-            asked,
-            fmt::format(
-                "codec {}: in top_k/M, which sends about 1 of M elements, M must be from 2 to 4096, as in top_k/100",
-                quote(name)));
+    const auto read = std::from_chars(own.data() + codec.name.size(), end, number);
+    if (read.ptr != end || own[codec.name.size()] == '0' || number < codec.least || number > codec.most)
+        throw Error(asked, fmt::format("codec {}: {} must be from {} to {}, as in {}", quote(name), codec.meaning,
+                                       codec.least, codec.most, codec.example));
     static std::mutex mutex;
     static std::map<std::string, Codec, std::less<>> made;
     const std::lock_guard lock(mutex);
     const auto known = made.find(name);
     if (known != made.end()) return known->second;
-    const Codec plain = largest(std::string(own), (top_block + of - 1) / of);
+    const Codec plain = codec.make(std::string(own), number);
     return made.emplace(name, inner ? inside(plain, *inner) : plain).first->second;
 }
 
@@ -161,18 +201,20 @@ const Codec& codec_named(const Program& program, std::string_view name, const Or
         if (codec.name == name) return codec;
         names.push_back(codec.name);
     }
-    if (name.starts_with(largest_of)) return largest_named(name, asked);
+    for (const Numbered& codec : numbered) {
+        if (name.starts_with(codec.name)) return numbered_codec(codec, name, asked);
+        names.emplace_back(codec.example);
+    }
     if (const size_t cut = name.find('+'); cut < name.size())
         throw Error(asked, fmt::format("codec {}: {} keeps no values that another codec could encode; use top_k, as in "
                                        "top_k/64+{}",
                                        quote(name), name.substr(0, cut), name.substr(cut + 1)));
-    names.emplace_back("top_k/10");
     throw Error(asked, fmt::format("there is no codec {}{}", quote(name), choices("known", std::string(name), names)));
 }
 
 std::string problem_of(const Codec& codec) {
-    if (!codec.encode || !codec.decode)
-        return fmt::format("the codec {} lacks {}", codec.name, codec.encode ? "decode" : "encode");
+    if (!codec.encodes() || !codec.decode)
+        return fmt::format("the codec {} lacks {}", codec.name, codec.encodes() ? "decode" : "encode");
     if (!(codec.bound >= 0 && codec.bound < 1e9))
         return fmt::format("the codec {} has the bound {}; give the largest ||x - decode(encode(x))|| / ||x||",
                            codec.name, codec.bound);

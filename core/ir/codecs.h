@@ -19,8 +19,8 @@ inline constexpr CodecOption codec_options[] = {
 /// The codecs of the library, in the order of the table in core/compile/passes/README.md.
 const std::vector<Codec>& codecs();
 /// The codec of a name: one of the program's own, loaded if it is a plugin's, or of the library, as "int8", "top_k/100"
-/// for one of 100 elements, or "top_k/64+int2", which sends values as int2. Throws Error at `asked` with the
-/// known names.
+/// for one of 100 elements, "top_k/64+int2", which sends values as int2, or "powersgd/4" for factors of rank 4. Throws
+/// Error at `asked` with the known names.
 const Codec& codec_named(const Program& program, std::string_view name, const Origin& asked);
 /// What is wrong with the members of a plugin's codec; "" when nothing is.
 std::string problem_of(const Codec& codec);

@@ -487,14 +487,21 @@ DataFactory named_data(const std::string& plugin, const DataFactory& make, const
     };
 }
 
+template <class Result, class... Given>
+std::function<Result(Given...)> named_call(const std::string& plugin, const std::string& what,
+                                           const std::function<Result(Given...)>& call) {
+    if (!call) return call;
+    return [plugin, what, call](Given... given) { return call_plugin(plugin, what, [&] { return call(given...); }); };
+}
+
 Codec named_codec(const std::string& plugin, Codec codec) {
-    codec.encode = [plugin, encode = std::move(codec.encode)](const Coding& at, ValueId x) {
-        return call_plugin(plugin, "encode", [&] { return encode(at, x); });
-    };
-    codec.decode = [plugin, decode = std::move(codec.decode)](const Coding& at, const std::vector<ValueId>& codes,
-                                                              const Shape& shape) {
-        return call_plugin(plugin, "decode", [&] { return decode(at, codes, shape); });
-    };
+    codec.encode = named_call(plugin, "encode", codec.encode);
+    codec.decode = named_call(plugin, "decode", codec.decode);
+    codec.keep = named_call(plugin, "keep", codec.keep);
+    for (CodeRound& round : codec.rounds) {
+        round.encode = named_call(plugin, "encode", round.encode);
+        round.make = named_call(plugin, "make", round.make);
+    }
     return codec;
 }
 

@@ -3,6 +3,7 @@
 
 #include "kernels/codes.h"
 #include "kernels/cuda/dispatch.h"
+#include "kernels/factors.h"
 
 namespace orrery::kernels::ORRERY_BLOCKS {
 
@@ -194,6 +195,62 @@ void block_top_k(kernels::Context& context, const Blocks& s, i64 k, In x, Out va
            LargestOfBlock::threads * 8 + 128, static_cast<int>(threads));
 }
 
+/// A block of threads a matrix.
+struct OrthonormalColumns {
+    static constexpr int threads = 256;
+    static constexpr bool barriers = true;
+    i64 rows, cols;
+    const float* x;
+    float* y;
+    double* room;  ///< [matrices, 2, cols, cols]
+
+    /// The upper triangle of from^T from: each thread adds one product of `slices` rows apart.
+    ORRERY_DEVICE void sum_products(const Block& b, const float* from, double* gram) const {
+        auto* const partial = b.shared<double>();
+        const i64 pairs = cols * cols, slices = pairs < threads ? divided(threads, pairs) : 1;
+        for (i64 first = 0; first < pairs; first += threads) {
+            const i64 slice = divided(b.thread(), pairs), pair = first + b.thread() - slice * pairs;
+            const i64 i = divided(pair, cols), j = pair - i * cols;
+            const bool own = slice < slices && pair < pairs && j >= i;
+            double sum = 0;
+            for (i64 r = slice; own && r < rows; r += slices)
+                sum += static_cast<double>(from[r * cols + i]) * static_cast<double>(from[r * cols + j]);
+            partial[b.thread()] = sum;
+            b.sync();
+            if (own && slice == 0) {
+                for (i64 s = 1; s < slices; ++s) sum += partial[s * pairs + pair];
+                gram[pair] = sum;
+            }
+            b.sync();
+        }
+    }
+
+    ORRERY_DEVICE void operator()(const Block& b) const {
+        const float* from = x + b.index() * rows * cols;
+        float* const to = y + b.index() * rows * cols;
+        double *const gram = room + b.index() * 2 * cols * cols, *const u = gram + cols * cols;
+        for (int time = 0; time < 2; ++time, from = to) {
+            sum_products(b, from, gram);
+            invert_gram(gram, u, cols, b.thread(), b.threads(), [&] { b.sync(); });
+            for (i64 r = b.thread(); r < rows; r += b.threads())
+                for (i64 j = cols - 1; j >= 0; --j) {  // columns before j are still those of x where y is x
+                    double sum = 0;
+                    for (i64 i = 0; i <= j; ++i) sum += static_cast<double>(from[r * cols + i]) * gram[i * cols + j];
+                    to[r * cols + j] = static_cast<float>(sum);
+                }
+            b.sync();
+        }
+    }
+};
+
+void orthogonalize(kernels::Context& context, i64 matrices, i64 rows, i64 cols, In x, Out y) {
+    Call& call = call_of(context);
+    auto* const room = call.take_array<double>(matrices * 2 * cols * cols);
+    launch(call, matrices,
+           OrthonormalColumns{rows, cols, static_cast<const float*>(x.data), static_cast<float*>(y.data), room},
+           OrthonormalColumns::threads * 8);
+}
+
 }  // namespace
 
 void add_codes(Kernels& k) {
@@ -202,6 +259,7 @@ void add_codes(Kernels& k) {
     k.pack = pack;
     k.unpack = unpack;
     k.block_top_k = block_top_k;
+    k.orthogonalize = orthogonalize;
 }
 
 }  // namespace orrery::kernels::ORRERY_BLOCKS

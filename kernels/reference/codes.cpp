@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "kernels/factors.h"
 #include "kernels/reference/values.h"
 
 namespace orrery::kernels::reference {
@@ -115,6 +116,31 @@ void block_top_k(Context&, const Blocks& s, i64 k, In x, Out values, std::int32_
     write(values, best);
 }
 
+/// Modified Gram-Schmidt, twice.
+void orthogonalize(Context&, i64 matrices, i64 rows, i64 cols, In x, Out y) {
+    Values v = read(x, matrices * rows * cols);
+    for (i64 b = 0; b < matrices; ++b) {
+        double* const own = v.data() + b * rows * cols;
+        const auto dot = [&](i64 j, i64 k) {
+            double sum = 0;
+            for (i64 i = 0; i < rows; ++i) sum += own[i * cols + j] * own[i * cols + k];
+            return sum;
+        };
+        double finite = 0;
+        for (i64 i = 0; i < rows * cols; ++i) finite += own[i] - own[i];
+        for (i64 j = 0; j < cols; ++j) {
+            const double before = dot(j, j);
+            for (i64 k = 0; k < 2 * j; ++k) {
+                const double along = dot(j, k % j);
+                for (i64 i = 0; i < rows; ++i) own[i * cols + j] -= along * own[i * cols + k % j];
+            }
+            const double left = dot(j, j), scale = left > least_left * before ? 1 / std::sqrt(left) : 0;
+            for (i64 i = 0; i < rows; ++i) own[i * cols + j] = finite != 0 ? finite : own[i * cols + j] * scale;
+        }
+    }
+    write(y, v);
+}
+
 }  // namespace
 
 void add_codes(Kernels& k) {
@@ -123,6 +149,7 @@ void add_codes(Kernels& k) {
     k.pack = pack;
     k.unpack = unpack;
     k.block_top_k = block_top_k;
+    k.orthogonalize = orthogonalize;
 }
 
 }  // namespace orrery::kernels::reference

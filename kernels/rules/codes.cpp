@@ -1,6 +1,7 @@
 #include <string>
 
 #include "kernels/codes.h"
+#include "kernels/factors.h"
 #include "kernels/rules/rules.h"
 
 namespace orrery::kernels::rules {
@@ -90,9 +91,20 @@ Launch block_top_k(const Request& r) {
     };
 }
 
+Launch orthogonalize(const Request& r) {
+    const Operand& x = r.input(0);
+    const size_t rank = x.shape.size();
+    if (rank < 2 || x.cols() > most_factors) r.refuse("x is matrices of at most 256 columns");
+    if (r.output(0).shape != x.shape) r.refuse("x and y have one shape");
+    const i64 rows = x.shape[rank - 2], cols = x.cols(), size = rows * cols, matrices = size > 0 ? x.count() / size : 0;
+    return [f = r.target.kernels.orthogonalize, matrices, rows, cols](Context& c, Operands t) {
+        f(c, matrices, rows, cols, in(t[0]), out(t[1]));
+    };
+}
+
 constexpr KernelRule lines[] = {
     {"quantize", quantize}, {"dequantize", dequantize},         {"pack", pack},
-    {"unpack", unpack},     {"block_top_k", block_top_k, true},
+    {"unpack", unpack},     {"block_top_k", block_top_k, true}, {"orthogonalize", orthogonalize, true},
 };
 
 }  // namespace

@@ -478,8 +478,8 @@ function AnnotatedProgram:bucket(axis, mib) end
 ---@param type "bf16"
 function AnnotatedProgram:reduce(axis, type) end
 --- Sends gradients over the axis as a codec encodes them: "none", "bf16", "f16", "f8e4m3", "f8e5m2", "int8", "int4",
---- "int2", "sign", "top_k/100", "top_k/64+int2", one of o.codec or of a plugin. `of`: params that ZeRO-3 gathers, or
---- activations and their gradients, not as "int2", "sign" or "top_k/100". With feedback, each member
+--- "int2", "sign", "top_k/100", "top_k/64+int2", "powersgd/4", one of o.codec or of a plugin. `of`: params that ZeRO-3
+--- gathers, or activations and their gradients, not as "int2" and those after it. With feedback, each member
 --- adds what encoding has left out of a gradient to its next term.
 ---@param axis string
 ---@param name string

@@ -19,6 +19,12 @@ for codec in top_k/10 top_k/64+int2; do
     $orrery verify "$gpt" "${sizes[@]}" --set script.embed=96 --set script.codec=$codec --set script.feedback=true \
         > verified.log 2>&1 || { cat verified.log; fail "$codec does not pass"; }
 done
+$orrery verify "$gpt" "${sizes[@]}" --set script.zero=2 --set script.codec=powersgd/4 --set script.feedback=true \
+    > verified.log 2>&1 || { cat verified.log; fail "powersgd does not pass"; }
+grep -q "gradients are sent as powersgd/4 over dp: the tolerance is the codec's bound" verified.log ||
+    { cat verified.log; fail "powersgd is not used"; }
+$orrery check "$gpt" "${sizes[@]}" --set script.codec=powersgd/4 | grep -q "powersgd/4 over dp keeps .*, .* a rank" ||
+    fail "check does not list the bytes of factors"
 $orrery verify "$gpt" "${sizes[@]}" --set script.zero=3 --set script.param_codec=int8 \
     > verified.log 2>&1 || { cat verified.log; fail "params as codes do not pass"; }
 $orrery verify "$gpt" "${sizes[@]}" --set mesh.pp=2 --set mesh.tp=2 --set mesh.dp=1 \
@@ -98,4 +104,18 @@ run_tiny lost 11 --set script.floor=1 --set mesh.dp=1 --set 'checkpoint.drop=["*
     { cat lost.log; fail "one rank does not go on without the errors"; }
 grep -q "dropped, as checkpoint.drop says: wpe.weight.error.dp" lost.log && grep -q "resumed from step 10" lost.log ||
     { cat lost.log; fail "what was dropped is not told"; }
+
+# Factors, which powersgd keeps from step to step, are saved; another number of ranks of dp or tp goes on with them.
+factors=(--set script.codec=powersgd/4 --set script.feedback=true --set script.floor=1 --set script.heads=4
+    --set run.threads_per_rank=1)
+run_tiny low_whole 20 "${factors[@]}" > low.log 2>&1 || { cat low.log; fail "powersgd"; }
+run_tiny low_parts 10 "${factors[@]}" > low.log 2>&1 || { cat low.log; fail "powersgd, the first part"; }
+cp -r low_parts low_tp
+run_tiny low_parts 20 "${factors[@]}" > low.log 2>&1 || { cat low.log; fail "powersgd, the second part"; }
+losses low_whole > whole.txt
+losses low_parts > parts.txt
+cmp whole.txt parts.txt || fail "another trajectory after resuming with factors"
+run_tiny low_tp 12 "${factors[@]}" --set mesh.dp=4 --set mesh.tp=2 > low.log 2>&1 ||
+    { cat low.log; fail "factors on four times two ranks"; }
+grep -q "resumed from step 10" low.log || { cat low.log; fail "four times two ranks did not resume"; }
 echo "1 passed, 0 failed"

@@ -143,12 +143,12 @@ void add_loss(K& k) {
 void add_tokens(K& k) { add<&K::embedding, &K::embedding_grad, &K::rope>(k); }
 void add_dispatch(K& k) { add<&K::assign_slots, &K::dispatch, &K::combine, &K::slot_dots>(k); }
 void add_index(K& k) { add<&K::gather, &K::scatter_add, &K::top_k, &K::cumsum, &K::iota, &K::one_hot>(k); }
-void add_codes(K& k) { add<&K::quantize, &K::dequantize, &K::pack, &K::unpack, &K::block_top_k>(k); }
+void add_codes(K& k) { add<&K::quantize, &K::dequantize, &K::pack, &K::unpack, &K::block_top_k, &K::orthogonalize>(k); }
 void add_attention(K& k) { add<&K::attention, &K::attention_grad>(k); }
 void add_merge(K& k) { add<&K::merge, &K::merge_grad>(k); }
 void add_update(K& k) { add<&K::adamw>(k); }
 // One that is in no list above would be null.
-static_assert(sizeof(Kernels) == 59 * sizeof(void*));
+static_assert(sizeof(Kernels) == 60 * sizeof(void*));
 
 /// With products of its own.
 void tiled_loss(Call& call, const TiledLoss& s, const TiledLossData& t, const TileProduct&) {

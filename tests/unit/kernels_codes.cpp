@@ -1,10 +1,12 @@
 // Codes of blocks: equal bits on every table, the bounds of kernels/codes.h, and what is no number.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "kernels/codes.h"
@@ -230,4 +232,98 @@ TEST_CASE("the largest of a block are the same on every table: ties by index, wh
                     CHECK(chosen.same_bits(values));
                 });
             }
+}
+
+namespace {
+
+/// Largest distance of y^T y from the unit matrix, where columns of zeros have 0 for their 1; columns of zeros.
+std::pair<double, i64> off_orthonormal(const std::vector<double>& y, i64 rows, i64 cols) {
+    double farthest = 0;
+    i64 zeros = 0;
+    for (i64 i = 0; i < cols; ++i)
+        for (i64 j = 0; j <= i; ++j) {
+            double dot = 0;
+            for (i64 r = 0; r < rows; ++r) dot += y[r * cols + i] * y[r * cols + j];
+            const bool zero = i == j && dot == 0;
+            zeros += zero ? 1 : 0;
+            farthest = std::max(farthest, std::abs(dot - (i == j && !zero ? 1 : 0)));
+        }
+    return {farthest, zeros};
+}
+
+/// The part of x, scaled to a largest magnitude of 1, that no column of y spans, relative to its norm.
+double outside(std::vector<double> x, const std::vector<double>& y, i64 rows, i64 cols) {
+    double top = 0, left = 0, all = 0;
+    for (const double e : x) top = std::max(top, std::abs(e));
+    for (double& e : x) e /= top > 0 ? top : 1;
+    for (i64 i = 0; i < cols; ++i) {
+        std::vector<double> dots(static_cast<size_t>(cols));
+        for (i64 j = 0; j < cols; ++j)
+            for (i64 r = 0; r < rows; ++r) dots[j] += x[r * cols + i] * y[r * cols + j];
+        for (i64 r = 0; r < rows; ++r) {
+            double e = x[r * cols + i];
+            all += e * e;
+            for (i64 j = 0; j < cols; ++j) e -= dots[j] * y[r * cols + j];
+            left += e * e;
+        }
+    }
+    return std::sqrt(left / (all > 0 ? all : 1));
+}
+
+}  // namespace
+
+TEST_CASE("columns become orthonormal on every table and span what they did; no zero or dependent one is a NaN") {
+    Source source;
+    INFO("seed " << source.seed);
+    const std::vector<std::tuple<i64, i64, i64>> shapes{{1, 2100, 16}, {3, 9, 4}, {2, 70, 33}, {1, 5, 1}, {2, 3, 7}};
+    for (const auto& [matrices, rows, cols] : shapes) {
+        const i64 size = rows * cols;
+        std::vector<Numbers> all = all_numbers(source, matrices * size);
+        for (Numbers& numbers : all)
+            if (numbers.name == "1e30")
+                for (float& e : numbers.x) e *= 1e8f;
+        Numbers repeated = all[0], ranked = all[0], close = all[0];
+        for (i64 i = 0; i < std::ssize(repeated.x); ++i) {
+            const i64 row = i / cols * cols, column = i % cols;
+            repeated.x[i] = repeated.x[row] * (column % 2 == 0 ? 3.0f : 0.0f);  // rank 1, and columns of zeros
+            ranked.x[i] = column < 2 ? ranked.x[i] : ranked.x[row] - ranked.x[row + 1];
+            close.x[i] = repeated.x[row] + 1e-4f * close.x[i];
+        }
+        repeated.name = "repeated", ranked.name = "of rank 2", close.name = "close";
+        all.insert(all.end(), {repeated, ranked, close});
+        for (const Numbers& numbers : all) {
+            INFO(numbers.name << ", " << matrices << " of " << rows << " x " << cols);
+            const In x(numbers.x.data());
+            Buffer expected(Type::f32, matrices * size);
+            Context one;
+            reference::table().orthogonalize(one, matrices, rows, cols, x, expected.out());
+            each_table([&](const Kernels& table, Context& context) {
+                Buffer y(Type::f32, matrices * size), again(Type::f32, matrices * size);
+                table.orthogonalize(context, matrices, rows, cols, x, y.out());
+                again.set({numbers.x.begin(), numbers.x.end()});
+                table.orthogonalize(context, matrices, rows, cols, again.in(), again.out());
+                CHECK(again.same_bits(y));  // in place
+                const std::vector<double> values = y.values(), wanted = expected.values();
+                bool finite = true;
+                for (i64 b = 0; b < matrices; ++b) {
+                    const auto part = [&](const auto& of) {
+                        return std::vector<double>(of.begin() + b * size, of.begin() + (b + 1) * size);
+                    };
+                    const std::vector<double> own = part(values), given = part(numbers.x), theirs = part(wanted);
+                    const auto good = [](const std::vector<double>& of) {
+                        return std::ranges::all_of(of, [](double e) { return std::isfinite(e); });
+                    };
+                    CHECK(good(own) == good(given));
+                    finite = finite && good(own);
+                    if (!good(own)) continue;
+                    const auto [off, zeros] = off_orthonormal(own, rows, cols);
+                    CHECK(off < 1e-6);
+                    CHECK(zeros == off_orthonormal(theirs, rows, cols).second);
+                    if (numbers.name != "denormal") CHECK(outside(given, own, rows, cols) < 1e-5);
+                }
+                CHECK(finite == numbers.finite);
+                if (numbers.name == "random" && rows > 2 * cols) check_close(y, expected);
+            });
+        }
+    }
 }

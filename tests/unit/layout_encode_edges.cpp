@@ -50,6 +50,13 @@ Program spread(int stage, int64_t micro, int64_t bucket, const std::string& code
 
 Mesh two(int64_t micro) { return Mesh({{"dp", 2}}).with_microbatches(micro); }
 
+/// As contents, but what codecs keep from step to step is not 0.
+std::vector<char> with_normal_factors(const Value& value, int64_t step) {
+    Value drawn = value;
+    if (value.name.find(".factor.") != std::string::npos) drawn.role = Role::param;
+    return contents(drawn, step);
+}
+
 /// Messages and bytes by kind and type: "reduce_scatter bf16".
 using Sent = std::map<std::string, std::pair<int, int64_t>>;
 
@@ -397,69 +404,141 @@ TEST_CASE("sums of activations are sent as codes; what has one number a token or
 TEST_CASE("codecs that only a sum can make up for are refused for params and activations") {
     Program program = spread(3, 1, 0, "none");
     for (const char* option : {"param_codec", "activation_codec"})
-        for (const char* codec : {"sign", "int2", "top_k/10", "top_k/64+int8"})
+        for (const char* codec : {"sign", "int2", "top_k/10", "top_k/64+int8", "powersgd/4"})
             CHECK_THROWS_WITH(program.edge("dp", std::nullopt, option, std::string(codec), {}),
                               Catch::Contains(std::string("cannot be sent as ") + codec) &&
                                   Catch::Contains("use none, bf16, f16, f8e4m3, f8e5m2, int8, int4"));
     CHECK_THROWS_WITH(program.edge("dp", std::nullopt, "codec", std::string("top_k/1"), {}),
                       Catch::Contains("M must be from 2 to 4096, as in top_k/100"));
+    CHECK_THROWS_WITH(program.edge("dp", std::nullopt, "codec", std::string("powersgd/0"), {}),
+                      Catch::Contains("R must be from 1 to 256, as in powersgd/4"));
 }
 
 TEST_CASE("feedback: what the sum of codes lacks is in the errors of the members, of both encodings") {
-    for (const int64_t members : {2, 3})
-        for (const bool scatters : {false, true}) {
-            if (scatters && members == 3) continue;  // no dim of a param divides
-            INFO(members << " members" << (scatters ? ", scattered" : ""));
-            const Mesh mesh({{"dp", members}});
-            Model m = mlp(6 * members, 16, 64);
-            m.split_names({{"batch", "dp"}});
-            for (const ValueId param : scatters ? m.program.params() : std::vector<ValueId>{}) {
-                for (const ValueId state : m.program.states_of(param)) m.program.store(state, "dp", S(0), {});
-                m.program.use(m.program.grad_of(param), "dp", S(0), {});
-            }
-            const Program plain = m.program;
-            m.program.edge("dp", std::nullopt, "codec", std::string("int4"), {});
-            m.program.edge("dp", std::nullopt, "feedback", true, {});
-            add_errors(m.program, mesh);
-            const auto known = [](const Value& value, int64_t step) {
-                std::vector<char> bytes = contents(value, step);
-                if (value.name.find(".error.") == std::string::npos) return bytes;
-                for (size_t i = 0; i < bytes.size() / 4; ++i) {
-                    const float old = static_cast<float>(i % 7) / 1024;
-                    std::memcpy(&bytes[4 * i], &old, 4);
-                }
-                return bytes;
-            };
-            Running how;
-            how.contents = known;
-            const Contents before = run_steps(compile(plain, mesh), how).values;
-            const Lowered lowered = compile(m.program, mesh);
-            const Contents after = run_steps(lowered, how).values;
-            for (const std::string name : {"up.w", "down.w"}) {
-                const std::vector<float>&exact = before.at(name + ".m"), &sum = after.at(name + ".m");
-                const std::vector<float>& left = after.at(name + ".error.dp");
-                const size_t count = exact.size();
-                REQUIRE(left.size() == members * count);
-                double largest = 0, farthest = 0, lost = 0;
-                for (size_t i = 0; i < count; ++i) {
-                    double errors = 0;
-                    for (size_t r = 0; r < static_cast<size_t>(members); ++r)
-                        errors += static_cast<double>((r * count + i) % 7) / 1024 - left[r * count + i];
-                    const double by = 0.1 * 0.125;  // of a gradient in the mean of gradients, and the scale
-                    largest = std::max(largest, std::abs(static_cast<double>(exact[i])));
-                    lost = std::max(lost, std::abs(by * errors));
-                    farthest = std::max(farthest, std::abs(sum[i] - exact[i] - by * errors));
-                }
-                CHECK(farthest < 1e-6 * largest);
-                CHECK(lost > 1e-3 * largest);
-            }
-            Verifying verifying;
-            verifying.options.steps = 2;
-            verifying.contents = known;
-            const VerifyReport report = verify_plan(m.program, lowered, verifying);
-            INFO(report.text(lowered.plan, {}));
-            CHECK(report.passed());
+    for (const auto& [codec, members, scatters] :
+         std::vector<std::tuple<std::string, int64_t, bool>>{{"int4", 2, false},
+                                                             {"int4", 2, true},
+                                                             {"int4", 3, false},
+                                                             {"powersgd/2", 2, true},
+                                                             {"powersgd/2", 3, false}}) {
+        INFO(codec << ", " << members << " members" << (scatters ? ", scattered" : ""));
+        const Mesh mesh({{"dp", members}});
+        Model m = mlp(6 * members, 16, 64);
+        m.split_names({{"batch", "dp"}});
+        for (const ValueId param : scatters ? m.program.params() : std::vector<ValueId>{}) {
+            for (const ValueId state : m.program.states_of(param)) m.program.store(state, "dp", S(0), {});
+            m.program.use(m.program.grad_of(param), "dp", S(0), {});
         }
+        const Program plain = m.program;
+        m.program.edge("dp", std::nullopt, "codec", codec, {});
+        m.program.edge("dp", std::nullopt, "feedback", true, {});
+        add_errors(m.program, mesh);
+        add_factors(m.program, mesh);
+        const auto known = [](const Value& value, int64_t step) {
+            std::vector<char> bytes = with_normal_factors(value, step);
+            if (value.name.find(".error.") == std::string::npos) return bytes;
+            for (size_t i = 0; i < bytes.size() / 4; ++i) {
+                const float old = static_cast<float>(i % 7) / 1024;
+                std::memcpy(&bytes[4 * i], &old, 4);
+            }
+            return bytes;
+        };
+        Running how;
+        how.contents = known;
+        const Contents before = run_steps(compile(plain, mesh), how).values;
+        const Lowered lowered = compile(m.program, mesh);
+        const Contents after = run_steps(lowered, how).values;
+        for (const std::string name : {"up.w", "down.w"}) {
+            const std::vector<float>&exact = before.at(name + ".m"), &sum = after.at(name + ".m");
+            const std::vector<float>& left = after.at(name + ".error.dp");
+            const size_t count = exact.size();
+            REQUIRE(left.size() == members * count);
+            double largest = 0, farthest = 0, lost = 0;
+            for (size_t i = 0; i < count; ++i) {
+                double errors = 0;
+                for (size_t r = 0; r < static_cast<size_t>(members); ++r)
+                    errors += static_cast<double>((r * count + i) % 7) / 1024 - left[r * count + i];
+                const double by = 0.1 * 0.125;  // of a gradient in the mean of gradients, and the scale
+                largest = std::max(largest, std::abs(static_cast<double>(exact[i])));
+                lost = std::max(lost, std::abs(by * errors));
+                farthest = std::max(farthest, std::abs(sum[i] - exact[i] - by * errors));
+            }
+            CHECK(farthest < 1e-6 * largest);
+            CHECK(lost > 1e-3 * largest);
+        }
+        Verifying verifying;
+        verifying.options.steps = 2;
+        verifying.contents = known;
+        const VerifyReport report = verify_plan(m.program, lowered, verifying);
+        INFO(report.text(lowered.plan, {}));
+        CHECK(report.passed());
+    }
+}
+
+TEST_CASE("codes that ranks add in two rounds: bytes and messages under every stage") {
+    for (const int stage : {0, 1, 2, 3})
+        for (const int64_t micro : {1, 2})
+            for (const int64_t bucket : {int64_t{0}, int64_t{1} << 20}) {
+                INFO("stage " << stage << ", micro-batches " << micro << ", bucket " << bucket);
+                const Lowered plain = compile(spread(stage, micro, bucket, "none", 16, 64), two(micro));
+                Program program = spread(stage, micro, bucket, "powersgd/3", 16, 64);
+                add_factors(program, two(micro));
+                const Lowered coded = compile(program, two(micro));
+                // Two matrices, 16 x 64 and 64 x 16, as factors of 3 columns; the biases are sent as they are.
+                const int times = stage < 2 ? 1 : static_cast<int>(micro);
+                const int64_t factors = 2 * 4 * 3 * (16 + 64) * times, whole = 2 * 4 * 1024 * times;
+                Sent expected = sent(plain.plan), have = sent(coded.plan);
+                const auto bytes = [](Sent& of) {
+                    return of["all_reduce f32"].second + of["reduce_scatter f32"].second;
+                };
+                CHECK(bytes(have) - bytes(expected) == factors - whole);
+                if (stage > 0)
+                    CHECK(have["reduce_scatter f32"].second == expected["reduce_scatter f32"].second - whole);
+                if (stage > 0) CHECK(have["all_reduce f32"].second == expected["all_reduce f32"].second + factors);
+                if (stage == 1 && bucket > 0)
+                    CHECK(have["all_reduce f32"].first == expected["all_reduce f32"].first + 2);
+                have.erase("all_reduce f32"), have.erase("reduce_scatter f32");
+                expected.erase("all_reduce f32"), expected.erase("reduce_scatter f32");
+                CHECK(have == expected);
+            }
+    Program large = spread(0, 1, 0, "powersgd/13", 16, 64);  // 13 * 80 numbers are more than 1,024
+    add_factors(large, two(1));
+    CHECK_FALSE(large.find("up.w.factor.dp"));
+    const Lowered unencoded = compile(large, two(1));
+    bool said = false;
+    for (const Remark& note : unencoded.plan.program.remarks())
+        said = said || note.text.find(
+                           "2 arrays (8.0 KiB in all) sent unencoded over dp, not as powersgd/13: no larger "
+                           "than their codes") != std::string::npos;
+    CHECK(said);
+}
+
+TEST_CASE("sums of codes in rounds are verified within their bound, and with feedback nothing is lost", "[slow]") {
+    for (const int stage : {0, 1, 2, 3})
+        for (const int64_t micro : {1, 2})
+            for (const bool feedback : {false, true}) {
+                if (feedback && stage > 1 && micro > 1) continue;
+                INFO("stage " << stage << ", micro-batches " << micro << (feedback ? ", feedback" : ""));
+                Program program = spread(stage, micro, 1 << 20, "powersgd/2", 16, 64);
+                if (feedback) program.edge("dp", std::nullopt, "feedback", true, {});
+                if (feedback) add_errors(program, two(micro));
+                add_factors(program, two(micro));
+                const Lowered lowered = compile(program, two(micro));
+                Verifying how;
+                how.options.steps = 2;
+                how.contents = with_normal_factors;
+                const VerifyReport report = verify_plan(program, lowered, how);
+                INFO(report.text(lowered.plan, {}));
+                CHECK(report.passed());
+                CHECK(report.unjudged.empty());
+                Verifying wrong;
+                wrong.contents = with_normal_factors;
+                wrong.options.injections = {parse_injection("scale,rank=1,tensor=up.w.grad,by=1.01")};
+                const VerifyReport named = verify_plan(program, lowered, wrong);
+                CHECK_FALSE(named.passed());
+                REQUIRE_FALSE(named.roots.empty());
+                CHECK(program.value(named.roots[0].value).name == "up.w.grad");
+            }
 }
 
 TEST_CASE("feedback is refused where nothing is left out, and where each micro-batch is sent") {

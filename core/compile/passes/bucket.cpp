@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 
 #include "ir/build.h"
 #include "ir/op.h"
@@ -77,10 +78,43 @@ private:
         return program_.value(op.inputs[0]).type.bytes() / mesh_.size(op.attributes.text("axis"));
     }
 
+    /// Whether the op adds codes of a term (code_factors.h). Lowering cannot join such all-reduces, since ops of the
+    /// backward pass read them.
+    static bool sums_codes(const Op& op) {
+        return collective_of(op) == Opcode::all_reduce && op.attributes.has("codec");
+    }
+
+    /// The axes that split the first dims of codes into shards, of one element each; nullopt: another dim is split.
+    std::optional<std::vector<AxisId>> shards_of(const Value& codes) const {
+        std::vector<AxisId> axes;
+        bool whole = false;
+        for (size_t dim = 0; dim < codes.type.shape.size(); ++dim) {
+            const std::vector<AxisId>& splits = codes.layout.splits()[dim];
+            int64_t left = codes.type.shape[dim];
+            for (const AxisId axis : splits) left /= mesh_.size(axis);
+            if (!splits.empty() && (whole || left > 1)) return std::nullopt;
+            whole = whole || splits.empty();
+            axes.insert(axes.end(), splits.begin(), splits.end());
+        }
+        return axes;
+    }
+
+    int64_t shards(const std::vector<AxisId>& axes) const {
+        int64_t count = 1;
+        for (const AxisId axis : axes) count *= mesh_.size(axis);
+        return count;
+    }
+
     /// True when the op can be packed: no axis splits the whole value, and it is at most half a bucket. Of exchanges,
-    /// those of codes alone, which no other axis splits.
+    /// those of codes alone, which no other axis splits; of all-reduces, those of codes.
     bool joins(const Op& op) const {
         const auto moved = collective_of(op);
+        if (sums_codes(op)) {
+            const Value& codes = program_.value(op.inputs[0]);
+            const auto axes = shards_of(codes);
+            return axes && program_.bucket_bytes(op.attributes.text("axis"), op.phase) >=
+                               2 * codes.type.bytes() / shards(*axes);
+        }
         if (moved == Opcode::all_to_all && op.attributes.has("codec")) {
             const auto& splits = program_.value(op.inputs[0]).layout.splits();
             return program_.bucket_bytes(op.attributes.text("axis"), op.phase) >= 2 * exchanged(op) &&
@@ -103,6 +137,7 @@ private:
         // Codes of arrays are joined along their last dim.
         if (collective_of(op) == Opcode::all_to_all)
             for (size_t dim = 0; dim + 1 < in.type.shape.size(); ++dim) key += fmt::format(" {}", in.type.shape[dim]);
+        if (sums_codes(op)) key += fmt::format(" [{}]", fmt::join(*shards_of(in), " "));
         // Members must be partial over the same other axes, such as micro.
         for (const Value* value : {&in, &out})
             for (const auto& partial : value->layout.partials())
@@ -112,7 +147,10 @@ private:
 
     void add(Op op) {
         const bool exchanges = collective_of(op) == Opcode::all_to_all;
-        const int64_t bytes = exchanges ? exchanged(op) : program_.value(op.inputs[0]).type.bytes();
+        const Value& in = program_.value(op.inputs[0]);
+        const int64_t bytes = exchanges        ? exchanged(op)
+                              : sums_codes(op) ? in.type.bytes() / shards(*shards_of(in))
+                                               : in.type.bytes();
         Bucket& bucket = open_[key_of(op)];
         if (bucket.bytes + bytes > program_.bucket_bytes(op.attributes.text("axis"), op.phase)) flush(bucket);
         waiting_[op.outputs[0]] = 1;
@@ -148,6 +186,8 @@ private:
             for (const Op& op : *made) waiting_[op.outputs[0]] = 0;
         if (bucket.members.size() > 1 && collective_of(bucket.members[0]) == Opcode::all_to_all)
             emit_exchange(bucket);
+        else if (bucket.members.size() > 1 && sums_codes(bucket.members[0]))
+            emit_sum(bucket);
         else if (bucket.members.size() > 1)
             emit(bucket);
         else
@@ -238,6 +278,39 @@ private:
             const int64_t size = program_.value(y).type.shape.back();
             make(last, "slice", {moved}, {{"dim", dim}, {"start", start}, {"size", size}}, {}, {}, y);
             start += size;
+        }
+    }
+
+    /// Joins all-reduces of codes: [shards, elements] along the last dim.
+    void emit_sum(const Bucket& bucket) {
+        const Op& last = bucket.members.back();
+        const AxisId axis = *mesh_.find(last.attributes.text("axis"));
+        const std::vector<AxisId> axes = *shards_of(program_.value(last.inputs[0]));
+        Shape joint{shards(axes), 0};
+        const auto flat = [&](ValueId like) {
+            Layout layout = lies(like, 2, axis, false);
+            for (const AxisId split : axes) layout.set(split, Placement::split(0));
+            return layout;
+        };
+        std::vector<ValueId> rows;
+        for (const Op& member : bucket.members) {
+            const ValueId in = member.inputs[0];
+            const Shape row{joint[0], program_.value(in).type.count() / joint[0]};
+            rows.push_back(make(last, "reshape", {in}, {{"shape", row}}, row, flat(in)));
+            joint[1] += row[1];
+        }
+        const ValueId packed = make(last, "concat", rows, {{"dim", int64_t{1}}}, joint, flat(rows[0]));
+        Attributes attributes = last.attributes;
+        attributes.set("cause", cause_of(bucket));
+        const ValueId moved = make(last, last.kind, {packed}, attributes, joint, flat(last.outputs[0]));
+        int64_t start = 0;
+        for (size_t i = 0; i < rows.size(); ++i) {
+            const ValueId y = bucket.members[i].outputs[0];
+            const Shape row = program_.value(rows[i]).type.shape;
+            const ValueId own =
+                make(last, "slice", {moved}, {{"dim", int64_t{1}}, {"start", start}, {"size", row[1]}}, row, flat(y));
+            make(last, "reshape", {own}, {{"shape", program_.value(y).type.shape}}, {}, {}, y);
+            start += row[1];
         }
     }
 

@@ -15,7 +15,18 @@ namespace orrery {
 ///     %9 wte.weight.error.dp = state {kind=zeros, rows_add=true}  f32[dp=2,vocab=512,embed=64]  dp:S(0)
 void add_errors(Program& program, const Mesh& mesh);
 
-/// The name of such a state.
+/// Adds the states that codecs with rounds keep (Codec::keep): for each param with a gradient that is sent as codes,
+/// f32 [shards, .., n, columns] of normal numbers, the same in all members of the axis. `shards`: those of the param's
+/// second last dim. Notes how many bytes they have.
+///
+///     %9 wte.weight.factor.dp = state {kind=normal, rows_copy=true}  f32[1,64,4]
+void add_factors(Program& program, const Mesh& mesh);
+
+/// Whether an axis has a codec with rounds.
+bool has_factors(const Program& program);
+
+/// The names of such states.
 std::string error_name(std::string_view param, std::string_view axis);
+std::string factor_name(std::string_view param, std::string_view axis);
 
 }  // namespace orrery

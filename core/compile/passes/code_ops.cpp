@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/text.h"
+#include "compile/passes/code_errors.h"
 #include "ir/describe.h"
 #include "ir/op.h"
 
@@ -151,6 +153,85 @@ ValueId CodeOps::decoded(const Op& like, const Codec& codec, const std::vector<V
         throw Error(like.origin, fmt::format("codec {}: decode makes {}, expected {}", codec.name,
                                              describe(program_, x), expected.text()));
     return x;
+}
+
+void CodeOps::refuse_other_sums(const Op& sum, const Codec& codec) const {
+    const std::string axis = sum.attributes.text("axis");
+    for (const auto& partial : program_.value(sum.inputs[0]).layout.partials())
+        if (mesh_.axis(partial.axis).name != axis && !mesh_.axis(partial.axis).sequential)
+            throw Error(
+                sum.origin,
+                fmt::format("{} cannot be sent over {} as {}: it is summed over {}, too\n  give the codec to an "
+                            "axis with sums over no other, or use bf16",
+                            describe(program_, sum.inputs[0]), axis, codec.name, mesh_.axis(partial.axis).name));
+}
+
+bool CodeOps::feeds_back(const Op& sum) const {
+    return program_.edge(sum.attributes.text("axis"), Phase::backward).flag("feedback");
+}
+
+ValueId CodeOps::state_of(const Op& sum, const StateName& name, const Layout& layout, std::string_view what,
+                          std::string_view remedy) const {
+    const ValueId term = sum.inputs[0];
+    const std::string axis = sum.attributes.text("axis");
+    const auto fail = [&](std::string_view why) {
+        throw Error(sum.origin, fmt::format("{} cannot have {} over {}: {}\n  {}", describe(program_, term), what, axis,
+                                            why, remedy));
+    };
+    std::optional<ValueId> state;
+    for (const auto& [param, grad] : program_.grads())
+        if (original_of(program_, grad) == original_of(program_, term))
+            state = program_.find(name(program_.value(param).name, axis));
+    if (!state) fail("it is not the gradient of a single param");
+    if (program_.value(*state).layout != layout) fail("it is not split over the mesh as its param is");
+    return *state;
+}
+
+ValueId CodeOps::error_of(const Op& sum) const {
+    const std::string axis = sum.attributes.text("axis");
+    for (const auto& partial : program_.value(sum.outputs[0]).layout.partials())
+        if (mesh_.axis(partial.axis).sequential)
+            throw Error(sum.origin, fmt::format("{} cannot have feedback over {}: it is sent in each micro-batch, and "
+                                                "errors are carried from step to step\n  use zero = 1, or leave "
+                                                "feedback out",
+                                                describe(program_, sum.inputs[0]), axis));
+    const auto& splits = program_.value(sum.inputs[0]).layout.splits();
+    Layout rows(splits.size() + 1);
+    for (size_t dim = 0; dim < splits.size(); ++dim)
+        for (const AxisId split : splits[dim]) rows.set(split, Placement::split(1 + static_cast<int>(dim)));
+    rows.set(*mesh_.find(axis), Placement::split(0));
+    return state_of(sum, error_name, rows, "feedback", "leave feedback out");
+}
+
+/// The value that is 0 in a step that leaves the param as it is; none: every step updates it.
+ValueId CodeOps::guard_of(ValueId param) const {
+    for (const Update& update : program_.updates) {
+        if (update.target != param) continue;
+        OpId maker = program_.value(update.value).op;
+        while (maker != none && op_def(program_.op(maker).kind).casts)
+            maker = program_.value(program_.op(maker).inputs[0]).op;
+        if (maker == none) continue;
+        const Op& made = program_.op(maker);
+        const OpDef& def = op_def(made.kind);
+        for (size_t i = 0; i < made.inputs.size() && i < def.operands.size(); ++i)
+            if (def.operands[i] == "apply?") return made.inputs[i];
+        // A guard in a script assigns select(apply, next, param).
+        const bool chooses = made.inputs.size() == 3 && made.inputs[2] == param;
+        if (chooses && program_.value(made.inputs[0]).type.shape.empty()) return made.inputs[0];
+    }
+    return none;
+}
+
+void CodeOps::keep_states() {
+    for (const auto& [sum, state, kept] : kept_) {
+        ValueId next = kept;
+        Op update = sum;
+        update.phase = Phase::update;
+        update.stage = none;
+        if (const ValueId apply = guard_of(program_.value(state).of); apply != none)
+            next = add("select", update, {apply, next, state}, {}, Layout(program_.value(state).layout));
+        program_.updates.push_back({state, next});
+    }
 }
 
 }  // namespace orrery

@@ -1,6 +1,8 @@
 #pragma once
+#include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/codecs.h"
@@ -23,6 +25,8 @@ public:
     bool is_plain(const Op& message, ValueId x, const std::string& axis, const Codec& codec);
     /// Notes how many arrays are not sent as codes, and why.
     void note_unencoded();
+    /// Appends the updates of states (code_errors.h), which a skipped step leaves as they are. Comes after `relink`.
+    void keep_states();
 
 protected:
     /// Counts an array that is not sent as codes; false.
@@ -40,10 +44,30 @@ protected:
     /// Codes -> f32 of this shape.
     ValueId decoded(const Op& like, const Codec& codec, const std::vector<ValueId>& codes, const Shape& rows);
 
+    /// Throws Error for a sum that is also over another axis of ranks.
+    void refuse_other_sums(const Op& sum, const Codec& codec) const;
+    bool feeds_back(const Op& sum) const;
+    /// Name of a param's state for an axis.
+    using StateName = std::function<std::string(std::string_view param, std::string_view axis)>;
+    /// The state, of this layout, of the param that has the sum as its gradient. Throws Error if there is none: the
+    /// term cannot have `what`.
+    ValueId state_of(const Op& sum, const StateName& name, const Layout& layout, std::string_view what,
+                     std::string_view remedy) const;
+    /// The state with the errors of a sum's terms: [members, ..], a row as the term. Throws Error if there can be none.
+    ValueId error_of(const Op& sum) const;
+
+    /// The next value of a state.
+    struct Kept {
+        Op sum;
+        ValueId state, next;
+    };
+
     Program& program_;
     const Mesh& mesh_;
+    std::vector<Kept> kept_;
 
 private:
+    ValueId guard_of(ValueId param) const;
     struct Unencoded {
         int64_t arrays = 0, bytes = 0;
         Origin origin;

@@ -40,40 +40,13 @@ bool CodeSums::takes(const Op& sum, const Codec& codec) {
             gathered_.insert(sum.outputs[0]);
     const Cut how = cut(sum);
     if (how.size < codec.block) return is_short(sum, term, axis_name, codec);
-    for (const auto& partial : program_.value(term).layout.partials())
-        if (partial.axis != axis(sum) && !mesh_.axis(partial.axis).sequential)
-            throw Error(
-                sum.origin,
-                fmt::format("{} cannot be sent over {} as {}: it is summed over {}, too\n  give the codec to an "
-                            "axis with sums over no other, or use bf16",
-                            describe(program_, term), axis_name, codec.name, mesh_.axis(partial.axis).name));
+    refuse_other_sums(sum, codec);
     if (how.padding() > 0)
         program_.note(
             term, fmt::format("padded by {} elements over {}, to {} equal parts", how.padding(), axis_name, how.parts),
             sum.origin);
-    if (program_.edge(axis_name, Phase::backward).flag("feedback")) error_of_[sum.outputs[0]] = error_of(sum);
+    if (feeds_back(sum)) error_of_[sum.outputs[0]] = error_of(sum);
     return true;
-}
-
-/// The state with the errors of a sum's terms (code_errors.h). Throws Error if there can be none.
-ValueId CodeSums::error_of(const Op& sum) const {
-    const ValueId term = sum.inputs[0];
-    const std::string axis_name = sum.attributes.text("axis");
-    const auto fail = [&](const std::string& why, const std::string& remedy = "leave feedback out") {
-        throw Error(sum.origin, fmt::format("{} cannot have feedback over {}: {}\n  {}", describe(program_, term),
-                                            axis_name, why, remedy));
-    };
-    for (const auto& partial : program_.value(sum.outputs[0]).layout.partials())
-        if (mesh_.axis(partial.axis).sequential)
-            fail("it is sent in each micro-batch, and errors are carried from step to step",
-                 "use zero = 1, or leave feedback out");
-    std::optional<ValueId> error;
-    for (const auto& [param, grad] : program_.grads())
-        if (original_of(program_, grad) == original_of(program_, term))
-            error = program_.find(error_name(program_.value(param).name, axis_name));
-    if (!error) fail("it is not the gradient of a single param");
-    if (program_.value(*error).layout != rows_of(sum)) fail("it is not split over the mesh as its param is");
-    return *error;
 }
 
 /// What encoding has left out of its own part of the sum, in the member's row: [members, parts, shards, elements].
@@ -92,38 +65,6 @@ ValueId CodeSums::in_own_part(const Sent& sent, ValueId left) {
     const ValueId wide_own = reshaped(sum, own, {members, members, 1, 1}, rows(4));
     const ValueId rest = reshaped(sum, left, {members, 1, sent.cut.shards, sent.cut.size}, placed(sent, 4, 0, 2));
     return add("mul", sum, {rest, wide_own}, {}, placed(sent, 4, 0, 2));
-}
-
-/// The value that is 0 in a step that leaves the param as it is; none: every step updates it.
-ValueId CodeSums::guard_of(ValueId param) const {
-    for (const Update& update : program_.updates) {
-        if (update.target != param) continue;
-        OpId maker = program_.value(update.value).op;
-        while (maker != none && op_def(program_.op(maker).kind).casts)
-            maker = program_.value(program_.op(maker).inputs[0]).op;
-        if (maker == none) continue;
-        const Op& made = program_.op(maker);
-        const OpDef& def = op_def(made.kind);
-        for (size_t i = 0; i < made.inputs.size() && i < def.operands.size(); ++i)
-            if (def.operands[i] == "apply?") return made.inputs[i];
-        // A guard in a script assigns select(apply, next, param).
-        const bool chooses = made.inputs.size() == 3 && made.inputs[2] == param;
-        if (chooses && program_.value(made.inputs[0]).type.shape.empty()) return made.inputs[0];
-    }
-    return none;
-}
-
-void CodeSums::keep_errors() {
-    for (const auto& [sum, error, left] : errors_) {
-        ValueId next = left;
-        const ValueId param = program_.value(error).of;
-        Op update = sum;
-        update.phase = Phase::update;
-        update.stage = none;
-        if (const ValueId apply = guard_of(param); apply != none)
-            next = add("select", update, {apply, next, error}, {}, Layout(program_.value(error).layout));
-        program_.updates.push_back({error, next});
-    }
 }
 
 CodeSums::Cut CodeSums::cut(const Op& sum) const {
@@ -329,7 +270,7 @@ void CodeSums::finish_all() {
         if (sent.error == none) continue;
         if (const auto scale = program_.find("loss_scale"))
             sent.left = add("div", sent.sum, {sent.left, *scale}, {}, placed(sent, 4, 0, 2));
-        errors_.push_back({sent.sum, sent.error, out_of_parts(sent, sent.left, 0, none)});
+        kept_.push_back({sent.sum, sent.error, out_of_parts(sent, sent.left, 0, none)});
     }
     for (size_t i = 0; i < sent_.size(); ++i) {
         Sent& sent = sent_[i];

@@ -25,8 +25,6 @@ public:
     bool waits(ValueId sum) const { return waiting_.count(sum) != 0; }
     /// Appends the ops that add what was sent.
     void finish_all();
-    /// Appends the updates of errors, which a skipped step leaves as they are. Comes after `relink`.
-    void keep_errors();
 
 private:
     /// A sum in parts: where its elements are in what is encoded.
@@ -54,14 +52,7 @@ private:
         ValueId left = none;         ///< [members, parts, shards, elements]: what encoding leaves out in this one
     };
 
-    struct Left {
-        Op sum;
-        ValueId state, next;
-    };
-
     Cut cut(const Op& sum) const;
-    ValueId error_of(const Op& sum) const;
-    ValueId guard_of(ValueId param) const;
     ValueId in_own_part(const Sent& sent, ValueId left);
     AxisId axis(const Op& sum) const { return *mesh_.find(sum.attributes.text("axis")); }
     bool scatters(const Op& sum) const { return sum.attributes.has("dim"); }
@@ -76,7 +67,6 @@ private:
     std::vector<ValueId> moved(const Sent& sent, bool exchanges, const std::vector<ValueId>& codes);
 
     std::vector<Sent> sent_;
-    std::vector<Left> errors_;
     std::map<ValueId, ValueId> error_of_;  ///< with feedback: from a sum to the state with the errors of its terms
     std::set<ValueId> gathered_;           ///< sums of sent states: members gather the codes of all terms, in one round
     std::set<ValueId> waiting_;

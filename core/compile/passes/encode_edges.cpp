@@ -9,6 +9,7 @@
 #include <set>
 
 #include "compile/islands.h"
+#include "compile/passes/code_factors.h"
 #include "compile/passes/code_moves.h"
 #include "compile/passes/code_sums.h"
 #include "ir/build.h"
@@ -74,12 +75,14 @@ public:
           micro_(mesh.sequential_axis()),
           gradients_(find_gradients(program)),
           coded_(program, mesh),
+          factors_(program, mesh),
           moves_(program, mesh) {}
 
     void run() {
         find_messages();
         find_stages();
         coded_.note_unencoded();
+        factors_.note_unencoded();
         moves_.note_unencoded();
         if (messages_.empty() && narrowed_.empty() && passes_.empty()) return;
         find_readers();
@@ -88,7 +91,7 @@ public:
         std::vector<OpId> moved;
         Phase phase = Phase::forward;
         for (OpId i = 0; i < std::ssize(old); ++i) {
-            if (old[i].phase != phase) coded_.finish_all();
+            if (old[i].phase != phase) finish_all();
             phase = old[i].phase;
             for (ValueId& input : old[i].inputs) {
                 if (passed_on_.count({i, input}) == 0) bring_back(input);
@@ -100,7 +103,9 @@ public:
             const auto narrowed = narrowed_.find(i);
             if (message != messages_.end()) {
                 moved.push_back(program_.ops.size());
-                if (sums_over_ranks(old[i]))
+                if (!message->second->rounds.empty())
+                    factors_.send(std::move(old[i]), *message->second);
+                else if (sums_over_ranks(old[i]))
                     coded_.send(std::move(old[i]), *message->second);
                 else
                     moves_.send(old[i], *message->second);
@@ -112,15 +117,23 @@ public:
             program_.ops.push_back(std::move(old[i]));
             if (narrowed != narrowed_.end() && !delayed(sum)) bring_back(sum);
             for (const ValueId made : std::vector(program_.ops[moved.back()].outputs))
-                if (!coded_.waits(made) && waiting_.count(made) == 0) pass_on(made);
+                if (!waits(made) && waiting_.count(made) == 0) pass_on(made);
         }
-        coded_.finish_all();
+        finish_all();
         while (!waiting_.empty()) bring_back(waiting_.begin()->first);
         relink(program_, moved);
-        coded_.keep_errors();
+        coded_.keep_states();
+        factors_.keep_states();
     }
 
 private:
+    bool waits(ValueId sum) const { return coded_.waits(sum) || factors_.waits(sum); }
+
+    void finish_all() {
+        coded_.finish_all();
+        factors_.finish_all();
+    }
+
     void find_messages() {
         for (size_t i = 0; i < program_.ops.size(); ++i) {
             const Op& op = program_.ops[i];
@@ -129,11 +142,13 @@ private:
             if (option.empty()) continue;
             const std::string axis = op.attributes.text("axis");
             const Codec& codec = codec_named(program_, program_.codec(axis, option), op.origin);
-            if (!codec.encode || !shortens(codec, op.inputs[0])) continue;
+            if (!codec.encodes() || !shortens(codec, op.inputs[0])) continue;
             if (option != "codec" && moves_.is_plain(op, op.inputs[0], axis, codec)) continue;
             if (sums_over_ranks(op) && codec.sums_in)
                 narrowed_[i] = *codec.sums_in;
-            else if (sums_over_ranks(op) ? coded_.takes(op, codec) : moves_.takes(op, codec))
+            else if (!codec.rounds.empty() ? factors_.takes(op, codec)
+                     : sums_over_ranks(op) ? coded_.takes(op, codec)
+                                           : moves_.takes(op, codec))
                 messages_[i] = &codec;
         }
     }
@@ -308,7 +323,7 @@ private:
     }
 
     void bring_back(ValueId sum) {
-        if (coded_.waits(sum)) coded_.finish_all();
+        if (waits(sum)) finish_all();
         const auto back = waiting_.find(sum);
         if (back == waiting_.end()) return;
         program_.ops.push_back(std::move(back->second));
@@ -321,6 +336,7 @@ private:
     const std::optional<AxisId> micro_;
     const std::vector<char> gradients_;
     CodeSums coded_;
+    CodeFactors factors_;
     CodeMoves moves_;
     std::map<OpId, const Codec*> messages_;         ///< of codes that are decoded first
     std::map<OpId, DType> narrowed_;                ///< sums in this type

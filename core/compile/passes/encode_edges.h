@@ -38,6 +38,8 @@ namespace orrery {
 /// Sent unencoded, with a note: arrays of one dim, and those of which a part would be shorter than a block. Throws
 /// Error at the op for a sum that is also over another axis of ranks.
 ///
+/// Codes of matrices that ranks add in several rounds (powersgd): code_factors.h.
+///
 /// What is gathered (Program::codec "param_codec", "activation_codec"), exchanged, or passed to another stage is
 /// encoded by those that have it, in a part for each member that gets one, and decoded by those. `schedule`: tells
 /// which stages share a rank; nullptr without a pipeline.

@@ -1,4 +1,5 @@
-// Ops of codecs: elements as codes of few bits with a scale for each block, and the largest elements of each block.
+// Ops of codecs: elements as codes of few bits with a scale for each block, the largest elements of each block, and
+// orthonormal factors of matrices.
 // Blocks are counted along the last dim, so a script or pass reshapes what it encodes to [.., parts, elements]; the
 // last block of a row may be shorter. kernels/codes.h has the formulas and the bounds of the error. None has a
 // gradient.
@@ -163,6 +164,28 @@ std::vector<Rivals> other_choices(const Attributes& attributes, std::span<const 
     return found;
 }
 
+std::vector<Typed> infer_orthogonalize(Infer& at) {
+    at.expect_rank(0, 2);
+    if (at.shape(0).back() > 256) at.fail(fmt::format("{} has more than 256 columns", at.show(0)));
+    return {at.typed(0)};
+}
+
+/// Each matrix must be whole.
+FactorRule matrices_rule(const Program& program, const Op& op) {
+    RuleMaker make;
+    const Shape& x = shape_of(program, op.inputs[0]);
+    FactorRule::Dims dims;
+    for (size_t d = 0; d < x.size(); ++d) dims.push_back(d + 2 < x.size() ? make.parallel(x[d]) : make.whole(x[d]));
+    make.rule.inputs = make.rule.outputs = {dims};
+    return make.rule;
+}
+
+/// Twice the products of all columns, and theirs with a matrix.
+int64_t orthogonalize_flops(const Program& program, const Op& op) {
+    const TensorType& x = program.value(op.inputs[0]).type;
+    return 8 * x.count() * x.shape.back();
+}
+
 const std::string int8 = "i8";
 
 Samples quantizations() {
@@ -205,6 +228,7 @@ Samples unpackings() {
             {.operands = {u8({2, 6, 4})}, .attributes = of(2, 15), .draws = {bytes}},
             {.operands = {u8({5})}, .attributes = of(1, 33), .draws = {bytes}}};
 }
+Samples factors() { return {{.operands = {f32({9, 4})}}, {.operands = {f32({2, 6, 3})}}}; }
 Samples largest_of_blocks() {
     const auto of = [](int64_t k, int64_t block) { return Attributes{{"k", k}, {"block", block}}; };
     return {{.operands = {f32({4, 33})}, .attributes = of(3, 8)},
@@ -257,6 +281,14 @@ std::vector<OpDef> code_ops() {
          .flops = input_flops,
          .choice = FloatChoice{1, {0, 0}, other_choices},
          .samples = largest_of_blocks},
+        {.name = "orthogonalize",
+         .operands = {"x"},
+         .types = "s -> s",
+         .infer = infer_orthogonalize,
+         .rule = matrices_rule,
+         .flops = orthogonalize_flops,
+         .in_place = {{0, 0}},
+         .samples = factors},
     };
 }
 

@@ -141,6 +141,7 @@ private:
             const std::string& kernel = class_.kernels[i.kernel].op;
             if (kernel != kernel_of(def)) return;  // not counted: a helper kernel, which packs or adds
         }
+        if (i.opcode == Opcode::copy && !renames(op)) return;  // of the first contribution to a sum over micro-batches
         if (exchanges_blocks(def, op) && i.opcode != Opcode::receive) return;  // counted once, when its block is there
         Runs& runs = runs_[id];
         ++runs.count;

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "kernels/cpu/rows.h"
+#include "kernels/factors.h"
 
 namespace orrery::kernels::cpu::ORRERY_ISA {
 
@@ -377,6 +378,57 @@ void block_top_k(Context& c, const Blocks& s, i64 k, In x, Out values, std::int3
     });
 }
 
+constexpr i64 factor_rows = 1024;  ///< products of so many rows are summed first, for any number of threads
+
+/// gram [cols, cols] = the upper triangle of x^T x. `row`: memory for a row.
+ORRERY_INLINE void sum_products(const float* x, i64 rows, i64 cols, double* row, double* gram) {
+    for (i64 i = 0; i < cols * cols; ++i) gram[i] = 0;
+    for (i64 r = 0; r < rows; ++r) {
+        for (i64 i = 0; i < cols; ++i) row[i] = static_cast<double>(x[r * cols + i]);
+        for (i64 i = 0; i < cols; ++i)
+            for (i64 j = i; j < cols; ++j) gram[i * cols + j] += row[i] * row[j];
+    }
+}
+
+/// y = x v for an upper triangle v [cols, cols].
+ORRERY_INLINE void times_upper(const float* x, i64 rows, i64 cols, const double* v, double* row, float* y) {
+    for (i64 r = 0; r < rows; ++r) {
+        for (i64 i = 0; i < cols; ++i) row[i] = 0;
+        for (i64 i = 0; i < cols; ++i) {
+            const auto factor = static_cast<double>(x[r * cols + i]);
+            for (i64 j = i; j < cols; ++j) row[j] += factor * v[i * cols + j];
+        }
+        for (i64 i = 0; i < cols; ++i) y[r * cols + i] = static_cast<float>(row[i]);
+    }
+}
+
+void orthogonalize(Context& c, i64 matrices, i64 rows, i64 cols, In x, Out y) {
+    const i64 pieces = (rows + factor_rows - 1) / factor_rows, square = cols * cols;
+    auto* const grams = static_cast<double*>(c.scratch((pieces + 1) * (square + cols) * 8));
+    double* const u = grams + pieces * (square + cols);
+    const auto each_piece = [&](auto f) {
+        parallel(c.threads(), pieces, 1 + grain / (factor_rows * square), 1, [&](i64 begin, i64 end) {
+            for (i64 p = begin; p < end; ++p)
+                f(p * factor_rows, smaller(factor_rows, rows - p * factor_rows), grams + p * (square + cols));
+        });
+    };
+    for (i64 b = 0; b < matrices; ++b) {
+        const float* from = x.as<float>() + b * rows * cols;
+        float* const to = y.as<float>() + b * rows * cols;
+        for (int time = 0; time < 2; ++time, from = to) {
+            each_piece([&](i64 first, i64 size, double* gram) {
+                sum_products(from + first * cols, size, cols, gram + square, gram);
+            });
+            for (i64 p = 1; p < pieces; ++p)
+                for (i64 i = 0; i < square; ++i) grams[i] += grams[p * (square + cols) + i];
+            invert_gram(grams, u, cols, 0, 1, [] {});
+            each_piece([&](i64 first, i64 size, double* gram) {
+                times_upper(from + first * cols, size, cols, grams, gram + square, to + first * cols);
+            });
+        }
+    }
+}
+
 }  // namespace
 
 void add_codes(Kernels& k) {
@@ -385,6 +437,7 @@ void add_codes(Kernels& k) {
     k.pack = pack;
     k.unpack = unpack;
     k.block_top_k = block_top_k;
+    k.orthogonalize = orthogonalize;
 }
 
 }  // namespace orrery::kernels::cpu::ORRERY_ISA

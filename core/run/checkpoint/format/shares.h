@@ -15,6 +15,7 @@ enum class OtherRows : uint8_t {
     refused,
     mean,    ///< each takes the mean of all; a value that is not f32, bf16 or f16 as `copies`
     copies,  ///< row k takes row k modulo n
+    hints,   ///< the same, of a value that may be any, as where a search begins
     sum,     ///< of m rows, row k takes the sum of rows k, k + m, ..: the sum of all stays. f32
 };
 

@@ -92,7 +92,7 @@ std::string Restore::fill(int64_t step, std::span<const StateValue> state, bool 
             if (!manifest.find(value.name)) continue;
             there.push_back(value);
             const ManifestTensor& tensor = *manifest.find(value.name);
-            if (value.other_rows != OtherRows::sum)
+            if (value.other_rows != OtherRows::sum && value.other_rows != OtherRows::hints)
                 restored.islands = std::max(restored.islands, other_rows(tensor, value));
             for (Block& block : blocks_of(tensor, value, box_of(value, mesh_, rank_)))
                 wanted.push_back({value.name, std::move(block)});

@@ -86,7 +86,7 @@ bool is_of_loss_scale(std::string_view name) {
 /// update.
 void begin_loss_scale(const std::vector<StateValue>& state, const LossScale& scale, int64_t step) {
     for (const StateValue& value : state) {
-        if (!value.absent_ok) continue;
+        if (!is_of_loss_scale(value.name)) continue;
         const auto first = static_cast<float>(value.name == "loss_scale"         ? scale.initial
                                               : value.name == "loss_scale.steps" ? static_cast<double>(step)
                                                                                  : 0);
@@ -247,10 +247,12 @@ std::vector<StateValue> SavedState::views() {
             executor.tensor(static_cast<ValueId>(id)),
             std::move(stages[id]),
             is_fixed(program, static_cast<ValueId>(id)),
-            (session_.compiled().loss_scale && is_of_loss_scale(value.name)) || value.init.flag("rows_add"),
-            islands                       ? islands
-            : value.init.flag("rows_add") ? std::optional(OtherRows::sum)
-                                          : std::nullopt};
+            (session_.compiled().loss_scale && is_of_loss_scale(value.name)) || value.init.flag("rows_add") ||
+                value.init.flag("rows_copy"),
+            islands                        ? islands
+            : value.init.flag("rows_add")  ? std::optional(OtherRows::sum)
+            : value.init.flag("rows_copy") ? std::optional(OtherRows::hints)
+                                           : std::nullopt};
         if (!direct) {
             staging_.resize(std::max(staging_.size(), state.size() + 1));
             staging_[state.size()].resize(static_cast<size_t>(saved.local.bytes()));
