@@ -134,8 +134,13 @@ Codec low_rank(std::string name, int64_t rank) {
             one("sum", at, {one("mul", at, {next, next})}, {{"dims", std::vector{rows}}, {"keep", true}});
         return one("add", at, {next, one("sub", at, {kept, one("mul", at, {kept, alive})})});
     };
-    return {
-        .name = std::move(name), .bound = 1, .decode = decode, .rounds = {left, right}, .columns = rank, .keep = keep};
+    return {.name = std::move(name),
+            .bound = 1,
+            .decode = decode,
+            .rounds = {left, right},
+            .columns = rank,
+            .keep = keep,
+            .largest = 1e15};
 }
 
 /// Codecs with a number in their names, as "top_k/100", made when they are first named.

@@ -29,9 +29,10 @@ std::vector<const Codec*> tested() {
     std::vector<std::string> plugins = suites::chosen("codec");
     if (plugins.empty()) {
         for (const Codec& codec : codecs())
-            if (codec.encode) all.push_back(&codec);
-        for (const char* name : {"top_k/10", "top_k/100", "top_k/64+int2", "top_k/64+sign", "top_k/100+int8",
-                                 "top_k/10+bf16", "top_k/10+f16", "top_k/2+int4", "top_k/4096+f8e4m3"})
+            if (codec.encodes()) all.push_back(&codec);
+        for (const char* name :
+             {"top_k/10", "top_k/100", "top_k/64+int2", "top_k/64+sign", "top_k/100+int8", "top_k/10+bf16",
+              "top_k/10+f16", "top_k/2+int4", "top_k/4096+f8e4m3", "powersgd/1", "powersgd/4", "powersgd/16"})
             all.push_back(&codec_named({}, name, {}));
         plugins = Loader(suites::folders()).present("codec");
     }
@@ -40,10 +41,19 @@ std::vector<const Codec*> tested() {
     return all;
 }
 
-/// A codec's ops on x f32[.., n].
+/// x of n elements in each row; a codec whose codes ranks add, in rounds, has matrices there, of 2 columns + 3 rows.
+Shape shape_of(const Codec& codec, Shape leading, int64_t n) {
+    const int64_t m = 2 * codec.columns + 3;
+    if (!codec.rounds.empty()) leading.push_back(m), n /= m;
+    leading.push_back(n);
+    return leading;
+}
+
+/// A codec's ops on x f32[.., n], of a single member.
 struct Traced {
     Program program;
     ValueId x = none, decoded = none;
+    ValueId kept = none;  ///< with rounds: what the codec keeps, f32[.., n, columns]
     std::vector<ValueId> codes;
 
     Traced(const Codec& codec, const Shape& shape) {
@@ -55,8 +65,20 @@ struct Traced {
             return build.add(kind, std::move(inputs), std::move(attributes), {});
         };
         const Mesh one_device;
-        codes = codec.encode({program, one_device, add}, x);
-        if (!codes.empty()) decoded = codec.decode({program, one_device, add}, codes, shape);
+        const Coding at{program, one_device, add};
+        std::vector<ValueId> made;
+        if (codec.rounds.empty()) {
+            made = codes = codec.encode(at, x);
+        } else {
+            Shape wide = shape;
+            wide[wide.size() - 2] = shape.back(), wide.back() = codec.columns;
+            kept = build.input("kept", {DType::f32, wide}, std::vector<std::string>(wide.size()), {});
+        }
+        for (const CodeRound& round : codec.rounds) {
+            codes.push_back(round.encode(at, x, kept, made));
+            made.push_back(round.make ? round.make(at, codes.back()) : codes.back());
+        }
+        if (!codes.empty()) decoded = codec.decode(at, made, shape);
     }
     const TensorType& type(ValueId id) const { return program.value(id).type; }
 };
@@ -88,6 +110,13 @@ struct Machine {
         std::vector<std::vector<char>> values;
         for (const Value& value : traced.program.values) values.emplace_back(value.type.bytes());
         std::memcpy(values[traced.x].data(), x.data(), values[traced.x].size());
+        if (traced.kept != none) {
+            std::mt19937 source(11);
+            std::normal_distribution<float> normal;
+            std::vector<float> kept(values[traced.kept].size() / sizeof(float));
+            std::generate(kept.begin(), kept.end(), [&] { return normal(source); });
+            std::memcpy(values[traced.kept].data(), kept.data(), values[traced.kept].size());
+        }
         for (const Op& op : traced.program.ops) {
             KernelSpec spec{op.kind, op.attributes, {}, {}};
             std::vector<Tensor> operands;
@@ -121,8 +150,10 @@ std::vector<Machine>& machines() {
     return both;
 }
 
-/// One block, whole blocks, and a short last one.
+/// One block, whole blocks, and a short last one. Of matrices: a square one, and wider ones.
 std::vector<int64_t> sizes(const Codec& codec) {
+    const int64_t m = 2 * codec.columns + 3;
+    if (!codec.rounds.empty()) return {m * m, m * (m + 1), m * (9 * codec.columns + 5)};
     const int64_t whole = codec.block * std::max<int64_t>(2, (199 + codec.block) / codec.block);
     return {codec.block, whole, whole + (codec.block + 2) / 3};
 }
@@ -177,8 +208,7 @@ TEST_CASE("codes keep the leading dims, and stand for f32 of the shape") {
         INFO("codec " << codec->name);
         for (const Shape& leading : {Shape{rows}, Shape{2, 1, rows}})
             for (const int64_t n : sizes(*codec)) {
-                Shape shape = leading;
-                shape.push_back(n);
+                const Shape shape = shape_of(*codec, leading, n);
                 const Traced traced(*codec, shape);
                 REQUIRE_FALSE(traced.codes.empty());
                 for (const ValueId code : traced.codes) {
@@ -200,7 +230,7 @@ TEST_CASE("codes keep the leading dims, and stand for f32 of the shape") {
 TEST_CASE("what codes stand for is within the codec's bound") {
     for (const Codec* codec : tested())
         for (const int64_t n : sizes(*codec)) {
-            const Traced traced(*codec, {rows, n});
+            const Traced traced(*codec, shape_of(*codec, {rows}, n));
             for (const Numbers& numbers : arrays(*codec, n))
                 for (Machine& machine : machines())
                     check_bound(*codec, machine.name, numbers, n, machine.decoded(traced, numbers.x));
@@ -211,7 +241,7 @@ TEST_CASE("an array with an infinity or a NaN is decoded to one with at least on
     constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
     for (const Codec* codec : tested())
         for (const int64_t n : sizes(*codec)) {
-            const Traced traced(*codec, {rows, n});
+            const Traced traced(*codec, shape_of(*codec, {rows}, n));
             for (const float wrong : {infinity, -infinity, nan})
                 for (const int64_t at : {int64_t{0}, n + n / 2, rows * n - 1})
                     for (Machine& machine : machines()) {
@@ -228,7 +258,7 @@ TEST_CASE("an array with an infinity or a NaN is decoded to one with at least on
 TEST_CASE("the same array has the same codes") {
     for (const Codec* codec : tested())
         for (const int64_t n : sizes(*codec)) {
-            const Traced traced(*codec, {rows, n});
+            const Traced traced(*codec, shape_of(*codec, {rows}, n));
             for (Machine& machine : machines()) {
                 const std::vector<float> x = arrays(*codec, n)[0].x;
                 const auto first = machine.run(traced, x), second = machine.run(traced, x);
