@@ -399,8 +399,8 @@ struct Kernels {
     /// block, in ascending order of their index in the block, which ids holds. Ties: the lower index first; NaN is
     /// above all numbers. A block of fewer than k elements: all of them, then 0 with id -1.
     void (*block_top_k)(Context&, const Blocks&, i64 k, In x, Out values, std::int32_t* ids);
-    /// y [matrices, rows, cols] = x with orthonormal columns (kernels/factors.h); y may be x. Reads x twice; 4 rows
-    /// cols^2 multiply-adds in f64 a matrix. A GPU has a block of threads for a matrix.
+    /// y [matrices, rows, cols] = x with orthonormal columns (kernels/factors.h); y may be x. Reads x twice and y
+    /// twice; 2 rows cols^2 multiply-adds in f64 a matrix. A GPU has a block of threads for a matrix.
     void (*orthogonalize)(Context&, i64 matrices, i64 rows, i64 cols, In x, Out y);
 
     /// slots i32 like ids [groups, tokens, choices], load i32 [groups, experts]: each choice, in order, gets the next

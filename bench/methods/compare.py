@@ -166,7 +166,8 @@ def main():
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every row")
     options = parser.parse_args()
     only = [name for name in options.only.split("|") if name]
-    only += [other for row in ROWS + PAIRS if row.name in only for other, _ in row.bars]
+    while more := {other for row in ROWS + PAIRS if row.name in only for other, _ in row.bars} - set(only):
+        only += more
     rows = [row for row in ROWS + (PAIRS if options.all or only else []) if not only or row.name in only]
     losses, found = {row.name: {} for row in rows}, {row.name: checked(row, options) for row in rows}
     sent = {name: size for name, (_, size) in found.items()}

@@ -137,7 +137,7 @@ const std::vector<SchemaKey>& schema() {
          "only where it is not finite",
          0},
         {"checkpoint", "drop", texts, "[]",
-         "tensors that a resumed run may lose, of those in the checkpoint that it has no use for; * matches any "
+         "names of tensors that a resumed run drops from a checkpoint if its program does not have them; * matches any "
          "characters, as in \"*.error.dp\""},
         of_host({"checkpoint", "load", text, "",
                  "initial weights: a safetensors file, or a folder with model.safetensors or its index"}),

@@ -24,6 +24,7 @@ Codec cast_to(DType type) {
             .sums_in = type,
             .near = true,
             .bound = type == DType::bf16 ? 0x1p-8 : 0x1p-11,
+            .floor = type == DType::bf16 ? 0x1p-126 : 0x1p-25,
             .encode = [cast, type](const Coding& at, ValueId x) { return cast(at, x, type); },
             .decode = [cast](const Coding& at, const std::vector<ValueId>& codes,
                              const Shape&) { return cast(at, codes[0], DType::f32)[0]; },
@@ -87,6 +88,7 @@ Codec inside(const Codec& outer, const Codec& inner) {
     return {.name = fmt::format("{}+{}", outer.name, inner.name),
             .block = outer.block,
             .bound = std::max(outer.bound, inner.bound),
+            .floor = std::max(outer.floor, inner.floor),
             .encode = encode,
             .decode = decode,
             .largest = std::min(outer.largest, inner.largest)};
@@ -163,7 +165,8 @@ const Codec& numbered_codec(const Numbered& codec, std::string_view name, const 
     int64_t number = 0;
     const char* const end = own.data() + own.size();
     const auto read = std::from_chars(own.data() + codec.name.size(), end, number);
-    if (read.ptr != end || own[codec.name.size()] == '0' || number < codec.least || number > codec.most)
+    if (read.ptr != end || own.size() == codec.name.size() || own[codec.name.size()] == '0' || number < codec.least ||
+        number > codec.most)
         throw Error(asked, fmt::format("codec {}: {} must be from {} to {}, as in {}", quote(name), codec.meaning,
                                        codec.least, codec.most, codec.example));
     static std::mutex mutex;
@@ -206,11 +209,13 @@ const Codec& codec_named(const Program& program, std::string_view name, const Or
         if (codec.name == name) return codec;
         names.push_back(codec.name);
     }
+    const size_t cut = name.find('+');
     for (const Numbered& codec : numbered) {
-        if (name.starts_with(codec.name)) return numbered_codec(codec, name, asked);
+        if (name.starts_with(codec.name) && (codec.holds || cut == name.npos))
+            return numbered_codec(codec, name, asked);
         names.emplace_back(codec.example);
     }
-    if (const size_t cut = name.find('+'); cut < name.size())
+    if (cut < name.size())
         throw Error(asked, fmt::format("codec {}: {} keeps no values that another codec could encode; use top_k, as in "
                                        "top_k/64+{}",
                                        quote(name), name.substr(0, cut), name.substr(cut + 1)));
@@ -220,6 +225,13 @@ const Codec& codec_named(const Program& program, std::string_view name, const Or
 std::string problem_of(const Codec& codec) {
     if (!codec.encodes() || !codec.decode)
         return fmt::format("the codec {} lacks {}", codec.name, codec.encodes() ? "decode" : "encode");
+    const auto wrong = [](const CodeRound& round) { return !round.encode || (round.of != -1 && round.of != -2); };
+    if (!codec.rounds.empty() && (codec.columns < 1 || !codec.keep || codec.near || codec.sums_in || codec.encode ||
+                                  std::ranges::any_of(codec.rounds, wrong)))
+        return fmt::format(
+            "the codec {} has rounds: these need columns, keep and an encode each, with `of` -1 or -2, and "
+            "the codec no encode of its own, no sums_in and not near",
+            codec.name);
     if (!(codec.bound >= 0 && codec.bound < 1e9))
         return fmt::format("the codec {} has the bound {}; give the largest ||x - decode(encode(x))|| / ||x||",
                            codec.name, codec.bound);

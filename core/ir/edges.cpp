@@ -39,7 +39,7 @@ void check_near_codec(const Program& program, std::string_view axis, const Attri
     for (const Codec& other : codecs())
         if (other.near) names.push_back(other.name);
     for (const auto& own : program.codecs)
-        if (own->near) names.push_back(own->name);
+        if (own->near || own->load) names.push_back(own->name);
     throw Error(origin, fmt::format("params and activations over {} cannot be sent as {}: it leaves out too much of a "
                                     "value that is sent only once; "
                                     "use {}",

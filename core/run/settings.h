@@ -49,17 +49,18 @@ struct Settings {
     double disk_timeout_s = 0;  ///< [run] disk_timeout_s: max wait of a rank for a disk
     RetentionPolicy keep;       ///< [checkpoint] keep, keep_*: which checkpoints to retain
     double suspect_factor = 0;  ///< [checkpoint] suspect_factor: a loss above this many medians is suspect
-    std::vector<std::string> drop;  ///< [checkpoint] drop: tensors of a checkpoint that may be lost
-    bool async_saves = false;       ///< [checkpoint] async: whether saves are asynchronous
-    bool auto_saves = false;        ///< whether [checkpoint] every is "auto"
-    double node_mtbf_s = 0;         ///< [checkpoint] mtbf_days: mean time between node failures, in seconds; 0: not set
-    std::string weights;            ///< [checkpoint] load: safetensors file or folder for a fresh start
-    std::string trace;              ///< [run] trace: file of a traced step; "": none
-    int64_t trace_step = 0;         ///< [run] trace_step: step to trace; 0: chosen automatically
-    bool tensorboard = false;       ///< [metrics] tensorboard: event files in addition to metrics.jsonl
-    std::string prometheus;         ///< [metrics] prometheus: file for node_exporter's textfile collector; "": none
-    std::string costs;              ///< [simulate] table: file of measured costs; "": the cached table, if any
-    Mesh mesh;                      ///< [mesh]: all axes, also those of size 1
+    std::vector<std::string>
+        drop;                  ///< [checkpoint] drop: names of a checkpoint's tensors to drop if the program lacks them
+    bool async_saves = false;  ///< [checkpoint] async: whether saves are asynchronous
+    bool auto_saves = false;   ///< whether [checkpoint] every is "auto"
+    double node_mtbf_s = 0;    ///< [checkpoint] mtbf_days: mean time between node failures, in seconds; 0: not set
+    std::string weights;       ///< [checkpoint] load: safetensors file or folder for a fresh start
+    std::string trace;         ///< [run] trace: file of a traced step; "": none
+    int64_t trace_step = 0;    ///< [run] trace_step: step to trace; 0: chosen automatically
+    bool tensorboard = false;  ///< [metrics] tensorboard: event files in addition to metrics.jsonl
+    std::string prometheus;    ///< [metrics] prometheus: file for node_exporter's textfile collector; "": none
+    std::string costs;         ///< [simulate] table: file of measured costs; "": the cached table, if any
+    Mesh mesh;                 ///< [mesh]: all axes, also those of size 1
 
     const std::string& transport_of(const std::string& axis) const;
     /// The device memory's name in TransportContract::devices.

@@ -44,12 +44,13 @@ double opening_s(const Plan& plan, const Simulated& run) {
     return end;
 }
 
-/// By program: mean seconds of its opening that pass while what stands between it and its sender in the round runs.
-/// Below 0 where it waits for messages that were sent before its own, since one thread sends them all.
+/// By program: mean seconds of its opening that the programs between its sender and it hide. Negative where its message
+/// waits for earlier ones, since one thread sends them all.
 std::vector<double> hidden_s(const Round& round, const std::vector<double>& seconds,
                              const std::vector<double>& openings) {
     std::vector<double> arrives(seconds.size(), 0.0), hidden(seconds.size(), 0.0), runs(seconds.size(), 0.0);
     double clock = 0, free = 0;
+    // The first half sends the messages that the second one waits for.
     for (int64_t step = 1; step <= 2 * round.steps(); ++step) {
         clock += seconds[round.program_of(step)];
         round.after(step, [&](size_t program) {

@@ -24,8 +24,8 @@ struct RoundTimes {
 /// round) by their mean per step of the round. Every rank gets the mean over ranks of the other programs' times, so
 /// sums over ranks are exact, those of one rank are not. Fragments, lanes and items stay those of the first step. Calls
 /// `simulated` once for each other program, by its index in the round; its items are needed where the program waits for
-/// messages that are sent while steps run, which are taken to cost those steps nothing. Returns empty RoundTimes for a plain round, and
-/// leaves `run` unchanged.
+/// messages that are sent while steps run, which are taken to cost those steps nothing. Returns empty RoundTimes for a
+/// plain round, and leaves `run` unchanged.
 RoundTimes add_round(Simulated& run, const Compiled& compiled, const std::function<Simulated(size_t)>& simulated);
 
 }  // namespace orrery

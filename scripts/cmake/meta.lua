@@ -479,7 +479,7 @@ function AnnotatedProgram:bucket(axis, mib) end
 function AnnotatedProgram:reduce(axis, type) end
 --- Sends gradients over the axis as a codec encodes them: "none", "bf16", "f16", "f8e4m3", "f8e5m2", "int8", "int4",
 --- "int2", "sign", "top_k/100", "top_k/64+int2", "powersgd/4", one of o.codec or of a plugin. `of`: params that ZeRO-3
---- gathers, or activations and their gradients, not as "int2" and those after it. With feedback, each member
+--- gathers, or activations and their gradients: these refuse int2, sign, top_k and powersgd. With feedback, each member
 --- adds what encoding has left out of a gradient to its next term.
 ---@param axis string
 ---@param name string

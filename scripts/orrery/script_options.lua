@@ -28,11 +28,12 @@ end
 
 --- Adds the options of codecs to those that a script declares. Returns the same table.
 function script_options.with_codecs(declared)
-  declared.codec = { "none", "how gradients are sent over dp, ep, cp: bf16, f8e4m3, f8e5m2, int8, int4, sign, "
-                       .. "top_k/100" }
+  declared.codec = { "none", "how gradients are sent over the axes of the batch: bf16, f16, f8e4m3, f8e5m2, int8, "
+                       .. "int4, int2, sign, top_k/100, top_k/64+int2, powersgd/4, or a plugin's" }
   declared.param_codec = { "none", "with zero = 3: how gathered params are sent: bf16, f16, f8e4m3, f8e5m2, int8, "
                              .. "int4" }
-  declared.activation_codec = { "none", "mesh axes tp, pp, expert_axes: how activations and their gradients are sent" }
+  declared.activation_codec = { "none", "how activations between shards, stages and experts, and their gradients, are "
+                                  .. "sent" }
   declared.feedback = { false, "with a codec: each rank adds what encoding leaves out of a gradient to its next one" }
   return declared
 end
@@ -135,7 +136,8 @@ function script_options.train(program, optimizer, strategies, declared, opt)
       error(("script.islands_codec = %s: nothing is sent over %s, which has one island\n  leave it out")
         :format(opt.islands_codec, opt.islands), 2)
     end
-    if opt.method == "local_sgd" and (opt.islands_codec == "sign" or opt.islands_codec:match "^top_k") then
+    local coarse = opt.islands_codec == "sign" or opt.islands_codec == "int2" or opt.islands_codec:match "^top_k"
+    if opt.method == "local_sgd" and coarse then
       error(("script.islands_codec = %s: local_sgd sends whole params, of which it leaves out too much\n  use int8 or "
         .. "bf16, or diloco, which sends what islands moved"):format(opt.islands_codec), 2)
     end

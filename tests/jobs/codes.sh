@@ -98,7 +98,7 @@ run_tiny other 20 --set script.codec=int8 --set script.feedback=true --set scrip
     { cat other.log; fail "resumed with another codec"; }
 grep -q "resumed from step 10" other.log || { cat other.log; fail "another codec did not resume"; }
 run_tiny lost 20 --set script.codec=int4 --set script.floor=1 > lost.log 2>&1 && fail "errors are lost silently"
-grep -q "it has tensors that the program has not: wpe.weight.error.dp" lost.log ||
+grep -q "it has tensors that the program does not have: wpe.weight.error.dp" lost.log ||
     { cat lost.log; fail "the run without feedback does not say what would be lost"; }
 run_tiny lost 11 --set script.floor=1 --set mesh.dp=1 --set 'checkpoint.drop=["*.error.dp"]' > lost.log 2>&1 ||
     { cat lost.log; fail "one rank does not go on without the errors"; }
@@ -118,4 +118,7 @@ cmp whole.txt parts.txt || fail "another trajectory after resuming with factors"
 run_tiny low_tp 12 "${factors[@]}" --set mesh.dp=4 --set mesh.tp=2 > low.log 2>&1 ||
     { cat low.log; fail "factors on four times two ranks"; }
 grep -q "resumed from step 10" low.log || { cat low.log; fail "four times two ranks did not resume"; }
+run_tiny low_tp 13 "${factors[@]}" --set script.codec=powersgd/2 > low.log 2>&1 ||
+    { cat low.log; fail "factors of another rank"; }
+grep -q "resumed from step 12" low.log || { cat low.log; fail "another rank of factors did not resume"; }
 echo "1 passed, 0 failed"

@@ -179,6 +179,7 @@ std::vector<Numbers> arrays(const Codec& codec, int64_t n) {
             made("one of a block", [&](int64_t i) { return i % n % codec.block == i / n ? 3 : 0; }),
             made("one large", [&](int64_t i) { return i % n == n - 1 ? 1 : 1e-4 * uniform(source); }),
             made(fmt::format("{:g}", codec.largest), [&](int64_t) { return codec.largest * uniform(source); }),
+            made("small", [&](int64_t) { return 1e-6 * uniform(source); }),
             made("denormal", [&](int64_t) { return 1e-39 * uniform(source); })};
 }
 
@@ -192,7 +193,7 @@ void check_bound(const Codec& codec, const std::string& where, const Numbers& nu
             error += (x - decoded[i]) * (x - decoded[i]);
         }
         error = std::sqrt(error), norm = std::sqrt(norm);
-        const double denormal = 0x1p-126 * std::sqrt(static_cast<double>(n));
+        const double denormal = codec.floor * std::sqrt(static_cast<double>(n));
         if (!(error <= codec.bound * norm + denormal))
             FAIL_CHECK(
                 fmt::format("codec {} breaks its bound on {}: array {}, n {}, row {}: ||x - decode(encode(x))|| "

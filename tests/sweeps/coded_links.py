@@ -99,9 +99,11 @@ def streaming(lines):
     method = f"{scripts}/orrery/methods/streaming.lua"
     with open(method, encoding="utf-8") as of:
         text = of.read()
-    changed = text.replace("options.fragments or 4", f"options.fragments or {FRAGMENTS}")
-    if changed == text:
-        sys.exit("streaming.lua no longer has 4 fragments unless told otherwise")
+    changed = text
+    for option, value in (("fragments", FRAGMENTS), ("tau", TAU)):
+        changed, count = re.subn(rf"options\.{option} or \d+", f"options.{option} or {value}", changed)
+        if count != 1:
+            sys.exit(f"streaming.lua has no option {option} with a default any more")
     with open(method, "w", encoding="utf-8") as to:
         to.write(changed)
     own = Hosts(program, f"{scripts}/gpt.lua", switch, names)

@@ -32,7 +32,8 @@ struct Codec {
     std::optional<DType> sums_in = {};
     int64_t block = 1;  ///< elements along a row that have codes of their own; a shorter row is not encoded
     bool near = false;  ///< whether what is decoded may stand for params and activations, too
-    double bound = 1;   ///< ||x - decode(encode(x))|| <= bound ||x||, and 2^-126 more for each element
+    double bound = 1;   ///< ||x - decode(encode(x))|| <= bound ||x||, and `floor` more for each element
+    double floor = 0x1p-126;
     /// x [.., n] -> codes [.., k], of the same leading dims.
     std::function<std::vector<ValueId>(const Coding& at, ValueId x)> encode = {};
     /// codes -> what they stand for, f32 of the shape [.., n].
@@ -45,7 +46,7 @@ struct Codec {
     int64_t columns = 0;
     /// With rounds: the state that the codec keeps, and what the rounds made -> the next state.
     std::function<ValueId(const Coding& at, ValueId kept, const std::vector<ValueId>& made)> keep = {};
-    double largest = 1e30;  ///< magnitude of elements up to which the bound holds
+    double largest = 1e30;  ///< the bound holds for elements up to this magnitude
 
     // Set by the core for a codec of a plugin.
     std::string plugin = {}, version = {};  ///< "codec/sundial", "0.1"

@@ -183,7 +183,7 @@ FactorRule matrices_rule(const Program& program, const Op& op) {
 /// Twice the products of all columns, and theirs with a matrix.
 int64_t orthogonalize_flops(const Program& program, const Op& op) {
     const TensorType& x = program.value(op.inputs[0]).type;
-    return 8 * x.count() * x.shape.back();
+    return 4 * x.count() * x.shape.back();
 }
 
 const std::string int8 = "i8";

@@ -242,7 +242,6 @@ int codec(lua_State* L) {
     const auto* const option = std::ranges::find(codec_options, of, &CodecOption::what);
     if (option == std::end(codec_options)) fields.wrong("of", "\"gradients\", \"params\" or \"activations\"");
     if (feedback && of != "gradients") fields.wrong("feedback", "false: only gradients have feedback");
-    codec_named(*tape.program, name, mark_origin(tape));
     tape.program->edge(axis, std::nullopt, option->option, name, mark_origin(tape));
     if (feedback) tape.program->edge(axis, std::nullopt, "feedback", true, mark_origin(tape));
     return 0;

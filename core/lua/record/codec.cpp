@@ -91,7 +91,7 @@ int declare_codec(lua_State* L) {
     const auto same = [&](const auto& other) { return other.name == own.name; };
     const auto same_own = [&](const auto& other) { return other->name == own.name; };
     if (std::ranges::any_of(codecs(), same) || std::ranges::any_of(state.codecs, same_own))
-        fields.wrong("name", "one that no other codec has");
+        fields.wrong("name", "one that no other codec has, neither of the library nor of a plugin (orrery plugins)");
     const auto bound = fields.number("bound");
     if (!bound || !(*bound >= 0 && *bound < 1e9))
         fields.wrong("bound", "a number of at least 0: the largest ||x - decode(encode(x))|| / ||x||");

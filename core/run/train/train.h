@@ -40,7 +40,7 @@ struct TrainingRun {
     /// A saved step is marked as suspect if the next step's loss exceeds the median loss by this factor; 0: only if the
     /// loss is not finite.
     double suspect_factor = LossJudge::usual_factor;
-    std::vector<std::string> drop = {};  ///< tensors of a checkpoint that may be lost; * matches any characters
+    std::vector<std::string> drop = {};  ///< as in CheckpointOptions
     BitSources code = {};                ///< liborrery and plugins, whose code the ranks run
 };
 

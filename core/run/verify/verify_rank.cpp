@@ -95,11 +95,13 @@ void TwinRank::find_coded() {
         coded_[coded.result] = static_cast<int>(&coded - program.coded.data());
         encoded_[coded.encoded] = 1;
         if (coded.sum != none) encoded_[coded.sum] = 1;
-        const double bound = codec_named(program, coded.codec, {}).bound;
+        const Codec& codec = codec_named(program, coded.codec, {});
         const AxisId axis = *s_.plan.mesh.find(coded.axis);
         const bool adds = value(coded.plain).layout.at(axis).kind == Placement::Kind::partial;
-        if (coded.decoded != none) decoded_[stored_as(coded.decoded)] = {coded.encoded, coded.decoded, bound, adds};
-        if (coded.sum != none) decoded_[stored_as(coded.sum_decoded)] = {coded.sum, coded.sum_decoded, bound};
+        if (coded.decoded != none)
+            decoded_[stored_as(coded.decoded)] = {coded.encoded, coded.decoded, codec.bound, codec.floor, adds};
+        if (coded.sum != none)
+            decoded_[stored_as(coded.sum_decoded)] = {coded.sum, coded.sum_decoded, codec.bound, codec.floor};
         if (const ValueId error = error_in(coded); error != none) encoded_[error] = 1;
     }
     for (const Op& op : program.ops)
@@ -189,7 +191,8 @@ void TwinRank::weigh_decoded(int index, size_t which) {
         for (int64_t at = 0; twin && at < have.count(); at += row) {
             const Difference far = far_in(at, row);
             Judged judged;
-            judged.tolerance = pair->second.bound * far.norm * (1 + 1e-6) + 0x1p-126 * static_cast<double>(row);
+            judged.tolerance =
+                pair->second.bound * far.norm * (1 + 1e-6) + pair->second.floor * std::sqrt(static_cast<double>(row));
             if (far.distance <= judged.tolerance) continue;
             judged.far = far;
             judged.far.worst += at;

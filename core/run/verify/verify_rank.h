@@ -122,8 +122,8 @@ private:
     struct Encoded {
         ValueId value = none;
         ValueId decoded = none;
-        double bound = 0;
-        bool terms = false;  ///< whether rows of the first dim are terms of a sum
+        double bound = 0, floor = 0;  ///< of the codec
+        bool terms = false;           ///< whether rows of the first dim are terms of a sum
     };
 
     const Value& value(ValueId id) const { return s_.plan.program.value(id); }

@@ -110,10 +110,12 @@ std::string finding_text(const Plan& plan, const Finding& f) {
                             index_text(f.type.shape, f.far.worst), f.type.text(), f.far.have, f.far.want);
     const CodedMessage* const coded = f.planned ? coded_of(program, f.value) : nullptr;
     if (!coded) return text + fmt::format("\n  so        {}\n", why(f));
+    const bool whole = coded->decoded == none;  // what each member encoded is not decoded alone
     return text + fmt::format(
-                      "\n  so        on the oracle's values this is farther from what was encoded than codec {} allows "
-                      "(bound {:.3g}):\n            its bound is too small, or layout, lowering or a kernel is wrong\n",
-                      coded->codec, codec_named(program, coded->codec, {}).bound);
+                      "\n  so        on the oracle's values this is farther from {} than codec {} allows (bound "
+                      "{:.3g}):\n            its bound is too small, or layout, lowering or a kernel is wrong\n",
+                      whole ? "the plain sum" : "what was encoded", coded->codec,
+                      codec_named(program, coded->codec, {}).bound);
 }
 
 }  // namespace

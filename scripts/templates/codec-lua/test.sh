@@ -15,6 +15,6 @@ mkdir "$work/wrong"
 cp "$here"/*.lua "$work/wrong"
 sed "s/bound = 1.005/bound = 0.001/" "$here/sundial.lua" > "$work/wrong/sundial.lua"
 here=$work/wrong do_it verify run $more > "$work/log.txt" 2>&1 && fail "verify accepts a bound that it breaks"
-grep -q "farther from the plain one than codec sundial allows" "$work/log.txt" ||
+grep -q "farther from what was encoded than codec sundial allows" "$work/log.txt" ||
     { cat "$work/log.txt"; fail "verify does not name the codec"; }
 echo "ok: the loss falls as without the codec, verify passes, and names a codec that breaks its bound"

@@ -20,7 +20,7 @@ sed "s/bound = 1.005/bound = 0.001/" "$here/sundial.cpp" > "$work/wrong/sundial.
 } > "$work/log.txt" 2>&1 || { cat "$work/log.txt"; fail "it does not build again"; }
 plugins="plugins.path=[\"$work/wrong/build/plugins\"]"
 do_it verify run $more > "$work/log.txt" 2>&1 && fail "verify accepts a bound that it breaks"
-grep -q "farther from the plain one than codec sundial allows" "$work/log.txt" ||
+grep -q "farther from what was encoded than codec sundial allows" "$work/log.txt" ||
     { cat "$work/log.txt"; fail "verify does not name the codec"; }
 ORRERY_CONFORMANCE_CODECS=sundial ORRERY_CONFORMANCE_PLUGINS="$work/wrong/build/plugins" \
     "$suite" > "$work/log.txt" 2>&1 && fail "the suite accepts a bound that it breaks"

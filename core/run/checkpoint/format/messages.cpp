@@ -229,6 +229,10 @@ int64_t other_rows(const ManifestTensor& tensor, const StateValue& value) {
     return std::equal(saved.begin() + 1, saved.end(), own.begin() + 1) ? saved[0] : 0;
 }
 
+bool takes_over(const ManifestTensor& tensor, const StateValue& value) {
+    return value.other_rows != OtherRows::hints || tensor.type == value.global || other_rows(tensor, value) > 0;
+}
+
 std::string mismatch(const Manifest& root, std::span<const StateValue> state) {
     std::vector<std::string> stored;
     for (const ManifestTensor& tensor : root.tensors) stored.push_back(tensor.name);
@@ -236,6 +240,7 @@ std::string mismatch(const Manifest& root, std::span<const StateValue> state) {
         const ManifestTensor* tensor = root.find(value.name);
         if (!tensor && value.absent_ok) continue;
         if (!tensor) return "it has no tensor " + quote(value.name) + choices("it has", value.name, stored);
+        if (!takes_over(*tensor, value)) continue;
         const int64_t islands = other_rows(*tensor, value);
         if (islands > 0 && value.other_rows == OtherRows::refused)
             return fmt::format(
@@ -262,12 +267,17 @@ std::string beyond(const Manifest& root, const std::vector<std::string>& names, 
         (std::ranges::any_of(drop, matched) ? lost : more).push_back(tensor.name);
     }
     if (!lost.empty()) dropped = "dropped, as checkpoint.drop says: " + join_few(lost, 5);
+    if (lost.empty() && !drop.empty())
+        dropped = "checkpoint.drop drops nothing: it matches no tensor of the checkpoint that the program lacks";
     if (more.empty()) return "";
+    std::set<std::string> patterns;  // of the last two parts of names, as of errors of feedback: "*.error.dp"
+    for (const std::string& name : more) {
+        const size_t last = name.rfind('.'), cut = last == 0 || last == name.npos ? last : name.rfind('.', last - 1);
+        patterns.insert(cut == name.npos ? name : "*" + name.substr(cut));
+    }
     return fmt::format(
-        "it has tensors that the program has not: {}\n  to go on without them, name them in checkpoint.drop, as in "
-        "drop "
-        "= [\"{}\"]",
-        join_few(more, 5), more.front());
+        "it has tensors that the program does not have: {}\n  to resume without them, set checkpoint.drop = [\"{}\"]",
+        join_few(more, 5), fmt::join(patterns, "\", \""));
 }
 
 Json parse_message(const std::string& text) { return parse_json(text, {"", "a message of another rank", 0, 0}); }

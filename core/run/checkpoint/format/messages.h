@@ -74,6 +74,8 @@ std::string dispute_of(const std::vector<std::string>& votes);
 bool has_loss_scale(const Manifest& root);
 /// The number of rows of a checkpoint's tensor, if it differs from the value's in that alone; else 0.
 int64_t other_rows(const ManifestTensor& tensor, const StateValue& value);
+/// Whether a value takes over a checkpoint's tensor: all but hints of another shape, which keep their initial values.
+bool takes_over(const ManifestTensor& tensor, const StateValue& value);
 /// A message about the first value that the checkpoint lacks (unless absent_ok) or has with another dtype or shape; ""
 /// if there is none.
 std::string mismatch(const Manifest& root, std::span<const StateValue> state);

@@ -89,7 +89,7 @@ std::string Restore::fill(int64_t step, std::span<const StateValue> state, bool 
         std::vector<StateValue> there;
         std::vector<Wanted> wanted;
         for (const StateValue& value : state) {
-            if (!manifest.find(value.name)) continue;
+            if (!manifest.find(value.name) || !takes_over(*manifest.find(value.name), value)) continue;
             there.push_back(value);
             const ManifestTensor& tensor = *manifest.find(value.name);
             if (value.other_rows != OtherRows::sum && value.other_rows != OtherRows::hints)

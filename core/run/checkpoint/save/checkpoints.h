@@ -16,8 +16,6 @@ namespace orrery {
 
 struct CheckpointOptions {
     RetentionPolicy keep = {};
-    /// Tensors that a restore may lose, of those in the checkpoint that `state` lacks; * matches any characters.
-    std::vector<std::string> drop = {};
     int64_t object_bytes = int64_t{256} << 20;  ///< bytes after which a rank starts another object
     int64_t piece_bytes = int64_t{1} << 20;     ///< bytes of an object that each CRC-32C covers
     bool retire = true;                         ///< whether a save removes older steps that no rule keeps
@@ -26,6 +24,8 @@ struct CheckpointOptions {
     /// Returns what has diverged in a rank's state: "3 of 4 elements of w"; "": nothing. A diverged state is not saved.
     /// Empty: states are not checked. Either all ranks set it or none.
     std::function<std::string(std::span<const StateValue>)> diverged = {};
+    /// Names of a checkpoint's tensors that a restore drops if `state` does not have them; * matches any characters.
+    std::vector<std::string> drop = {};
 };
 
 /// Saves and restores the state of all ranks, from and to any layout, on any store. Every call is collective, blocks,

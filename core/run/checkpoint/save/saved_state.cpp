@@ -172,9 +172,9 @@ struct SavedState::Saver {
                                : session.exchange(topic, mine, WaitLimit::files);
               },
               CheckpointOptions{.keep = keep,
-                                .drop = std::move(drop),
                                 .stage_axis = session.main().plan().stage_axis,
-                                .diverged = [this](std::span<const StateValue> state) { return diverged(state); }},
+                                .diverged = [this](std::span<const StateValue> state) { return diverged(state); },
+                                .drop = std::move(drop)},
               [this](const std::string& topic, const std::string& mine) {
                   return own() ? exchange->to_first(topic, mine, WaitLimit::files)
                                : session.to_first(topic, mine, WaitLimit::files);
@@ -240,19 +240,18 @@ std::vector<StateValue> SavedState::views() {
         const Value& value = program.values[id];
         if (value.role != Role::param && value.role != Role::state) continue;
         if (!executor.holds(static_cast<ValueId>(id))) continue;
-        StateValue saved{
-            value.name,
-            value.type,
-            value.layout,
-            executor.tensor(static_cast<ValueId>(id)),
-            std::move(stages[id]),
-            is_fixed(program, static_cast<ValueId>(id)),
-            (session_.compiled().loss_scale && is_of_loss_scale(value.name)) || value.init.flag("rows_add") ||
-                value.init.flag("rows_copy"),
-            islands                        ? islands
-            : value.init.flag("rows_add")  ? std::optional(OtherRows::sum)
-            : value.init.flag("rows_copy") ? std::optional(OtherRows::hints)
-                                           : std::nullopt};
+        StateValue saved{value.name,
+                         value.type,
+                         value.layout,
+                         executor.tensor(static_cast<ValueId>(id)),
+                         std::move(stages[id]),
+                         is_fixed(program, static_cast<ValueId>(id)),
+                         (session_.compiled().loss_scale && is_of_loss_scale(value.name)) ||
+                             value.init.flag("rows_add") || value.init.flag("rows_copy"),
+                         islands                        ? islands
+                         : value.init.flag("rows_add")  ? std::optional(OtherRows::sum)
+                         : value.init.flag("rows_copy") ? std::optional(OtherRows::hints)
+                                                        : std::nullopt};
         if (!direct) {
             staging_.resize(std::max(staging_.size(), state.size() + 1));
             staging_[state.size()].resize(static_cast<size_t>(saved.local.bytes()));
