@@ -153,7 +153,7 @@ struct Numbered {
     bool holds = false;  ///< whether "+C" after the number names a codec of the values that it keeps
 };
 
-constexpr Numbered numbered[] = {
+constexpr Numbered with_number[] = {
     {"top_k/", "in top_k/M, which sends about 1 of M elements, M", "top_k/100", 2, top_block,
      [](std::string name, int64_t of) { return largest(std::move(name), (top_block + of - 1) / of); }, true},
     {"powersgd/", "in powersgd/R, which sends factors of rank R, R", "powersgd/4", 1, 256, low_rank},
@@ -210,7 +210,7 @@ const Codec& codec_named(const Program& program, std::string_view name, const Or
         names.push_back(codec.name);
     }
     const size_t cut = name.find('+');
-    for (const Numbered& codec : numbered) {
+    for (const Numbered& codec : with_number) {
         if (name.starts_with(codec.name) && (codec.holds || cut == name.npos))
             return numbered_codec(codec, name, asked);
         names.emplace_back(codec.example);
