@@ -47,7 +47,7 @@ ROWS = [
     Row("f8e4m3", "mesh.dp=4 script.codec=f8e4m3", (("plain", 0.005),)),
     Row("int4, feedback", f"mesh.dp=4 script.codec=int4 {FEEDBACK}", (("plain", 0.02),)),
     Row("top_k/10, feedback", f"mesh.dp=4 script.codec=top_k/10 {FEEDBACK}", (("plain", 0.03),)),
-    # Gradients come in bursts, whose root mean square AdamW divides by.
+    # Gradients come in bursts, and AdamW divides by their root mean square.
     Row("top_k/10, feedback, lr x 3", f"mesh.dp=4 script.codec=top_k/10 {FEEDBACK} script.lr=3e-3", (("plain", None),)),
     Row("powersgd/16, feedback", f"mesh.dp=4 script.codec=powersgd/16 {FEEDBACK}", (("plain", 0.02),)),
     Row("powersgd/4, feedback", f"mesh.dp=4 script.codec=powersgd/4 {FEEDBACK}", (("plain", 0.05),)),

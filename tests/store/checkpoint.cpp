@@ -310,7 +310,7 @@ TEST_CASE("a checkpoint of another program is refused by name") {
                Contains("its tensor \"up.w\" is f32[12,24], the program's is f32[12,48]"));
     CHECK_THAT(restore(stores, "other", more, dp2).problems[0],
                Contains("it has no tensor \"up.v\"") && Contains("did you mean \"up.w\"?"));
-    CHECK_THAT(restore(stores, "other", fewer, dp2).problems[0], Contains("the program has not: step"));
+    CHECK_THAT(restore(stores, "other", fewer, dp2).problems[0], Contains("the program does not have: step"));
     const Outcome part = restore(stores, "other", fewer, dp2, true);
     CHECK(part.problems == quiet(dp2));
     CHECK(part.equal);
@@ -346,7 +346,7 @@ TEST_CASE("a checkpoint and a program need not both have a loss scale") {
     // One of the three alone is not a loss scale.
     scaled.pop_back();
     REQUIRE(save(stores, "part", scaled, dp2, 1, 1) == quiet(dp2));
-    CHECK_THAT(restore(stores, "part", model(dp2), dp2).problems[0], Contains("the program has not: loss_scale"));
+    CHECK_THAT(restore(stores, "part", model(dp2), dp2).problems[0], Contains("the program does not have: loss_scale"));
 }
 
 TEST_CASE("replicas that differ are named and nothing is committed") {

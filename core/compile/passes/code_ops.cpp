@@ -230,11 +230,12 @@ void CodeOps::keep_states() {
         update.stage = none;
         const ValueId apply = guard_of(program_.value(state).of);
         if (apply == none && program_.find("loss_scale"))
-            throw Error(sum.origin,
-                        fmt::format("{} is kept from step to step, and nothing in program {} says which steps the loss "
-                                    "scale skips\n  update the params in the program that computes their gradients, or "
-                                    "use a codec that keeps nothing, without feedback",
-                                    describe(program_, state), program_.name));
+            throw Error(
+                sum.origin,
+                fmt::format("{} is carried from step to step, and nothing in program {} says which steps the loss "
+                            "scale skips\n  update the params in the program that computes their gradients, or "
+                            "use a codec that keeps nothing, without feedback",
+                            describe(program_, state), program_.name));
         if (apply != none) next = add("select", update, {apply, next, state}, {}, Layout(program_.value(state).layout));
         program_.updates.push_back({state, next});
     }

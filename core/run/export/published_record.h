@@ -20,7 +20,7 @@ struct PublishedRecord {
     std::string architecture;               ///< model_type in transformers; "": not a published architecture
     std::string problem;                    ///< why the model is not a published architecture; "": it is one
     std::vector<std::string> unnamed;       ///< params without a published name, although others have one
-    bool islands = false;                   ///< whether params have a row for each island, whose mean is exported; of
+    bool islands = false;                   ///< whether params have a row for each island: the mean is exported; of
                                             ///< outer params where the checkpoint has them
     Json config = Json::object();           ///< content of config.json
     Json generation = nullptr;              ///< content of generation_config.json; null: derived from config

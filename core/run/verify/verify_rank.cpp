@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "ir/codecs.h"
 #include "ir/describe.h"
@@ -34,39 +33,6 @@ size_t kind_of(const Program& program, ValueId id, bool gradient) {
 
 double tolerance_of(const Oracle& oracle, ValueId value, DType dtype, double largest, double rounded) {
     return margin * (oracle.moved(value) + epsilon_of(dtype) * largest + rounded);
-}
-
-void Encodings::keep(const Key& key, const Shape& shape, const Block& block, const void* local) {
-    const std::lock_guard lock(mutex_);
-    std::vector<float>& whole = wholes_[key];
-    if (whole.empty()) whole.assign(count_of(shape), std::numeric_limits<float>::quiet_NaN());
-    place(whole.data(), shape, block, sizeof(float), local);
-}
-
-std::vector<float> Encodings::kept(const Key& key, const Shape& shape, const Block& block) {
-    std::vector<float> local(block.count(), std::numeric_limits<float>::quiet_NaN());
-    const std::lock_guard lock(mutex_);
-    const auto whole = wholes_.find(key);
-    if (whole != wholes_.end()) slice(whole->second.data(), shape, block, sizeof(float), local.data());
-    return local;
-}
-
-void Encodings::set(ValueId value, bool twin, int64_t rank, int64_t micro, double norm) {
-    const std::lock_guard lock(mutex_);
-    norms_[{value, twin, rank}][micro] = norm;
-}
-
-double Encodings::total(ValueId value, bool twin, int64_t rank, std::optional<int64_t> only) {
-    const std::lock_guard lock(mutex_);
-    double all = 0;
-    for (const auto& [micro, norm] : norms_[{value, twin, rank}])
-        if (!only || micro == *only) all += norm;
-    return all;
-}
-
-void Encodings::clear() {
-    wholes_.clear();
-    norms_.clear();
 }
 
 TwinRank::TwinRank(const Setting& setting)
@@ -108,7 +74,7 @@ void TwinRank::find_coded() {
         if (op_def(op.kind).alias && coded_[op.outputs[0]] == none) coded_[op.outputs[0]] = coded_[op.inputs[0]];
 }
 
-/// The value in whose memory a value is, since ops between them only change its shape.
+/// The value that has a value's memory, since ops between them only change its shape.
 ValueId TwinRank::stored_as(ValueId id) const {
     for (OpId maker = value(id).op; maker != none && op_def(s_.plan.program.op(maker).kind).alias; maker = value(id).op)
         id = s_.plan.program.op(maker).inputs[0];
@@ -179,7 +145,7 @@ void TwinRank::weigh_decoded(int index, size_t which) {
         const Tensor& have = (twin ? s_.twin : s_.actual).operand(index, which);
         if (!piece || piece->count() != have.count()) return;
         const std::vector<float> want =
-            s_.encodings.kept(key_of(pair->second.value, i.fragment.micro, twin), shape, *piece);
+            s_.encodings.block(key_of(pair->second.value, i.fragment.micro, twin), shape, *piece);
         const auto far_in = [&](int64_t from, int64_t count) {
             return difference(DType::f32, static_cast<const float*>(have.data) + from, want.data() + from, count);
         };

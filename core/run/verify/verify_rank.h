@@ -1,15 +1,14 @@
 #pragma once
 #include <array>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "layout/shards.h"
 #include "plan/ranges.h"
+#include "run/verify/encodings.h"
 #include "run/verify/float_distance.h"
 #include "run/verify/inject.h"
 #include "run/verify/oracle.h"
@@ -31,33 +30,6 @@ struct RankReport {
     std::set<std::string> dirty_edges;  ///< names of messages in which this rank sent wrong values
     /// By gradient or its multiple: squared distance in this step, over the blocks that this rank is the first to hold.
     std::map<ValueId, double> gradient;
-};
-
-/// What ranks and their twins have encoded in a step, and how far from it is what was decoded. A rank encodes before
-/// any other decodes.
-class Encodings {
-public:
-    /// `value`: of all ranks or of all twins. `island`, `micro`: 0 where they have the same, or parts of one whole.
-    struct Key {
-        ValueId value = none;
-        bool twin = false;
-        int64_t island = 0, micro = 0;
-        auto operator<=>(const Key&) const = default;
-    };
-    /// Keeps a rank's block, f32, of a value of the shape.
-    void keep(const Key& key, const Shape& shape, const Block& block, const void* local);
-    /// The block of a value; NaN where no rank has kept it.
-    std::vector<float> kept(const Key& key, const Shape& shape, const Block& block);
-    /// A norm that belongs to a value on a rank.
-    void set(ValueId value, bool twin, int64_t rank, int64_t micro, double norm);
-    /// The sum over a rank's micro-batches; or that of one.
-    double total(ValueId value, bool twin, int64_t rank, std::optional<int64_t> only);
-    void clear();
-
-private:
-    std::mutex mutex_;
-    std::map<Key, std::vector<float>> wholes_;
-    std::map<std::tuple<ValueId, bool, int64_t>, std::map<int64_t, double>> norms_;
 };
 
 /// Index of a value's line in the report's table (forward, backward, gradients, update).

@@ -71,8 +71,8 @@ std::string why(const Finding& f) {
            "only accumulated rounding exceeds the tolerance";
 }
 
-/// The message of codes that has this result, in its own or another shape, or whose codes were decoded to this; nullptr
-/// if there is none.
+/// The message of codes that has this result, in its own or another shape, or made this from the codes; nullptr if
+/// there is none.
 const CodedMessage* coded_of(const Program& program, ValueId value) {
     for (const CodedMessage& coded : program.coded)
         if (coded.decoded == value || coded.sum_decoded == value) return &coded;

@@ -80,7 +80,7 @@ bool takes_over(const ManifestTensor& tensor, const StateValue& value);
 /// if there is none.
 std::string mismatch(const Manifest& root, std::span<const StateValue> state);
 /// A message about the checkpoint's tensors that are not in `names`; "" if there are none. The states of a loss scale
-/// may be missing in `names`: a run without a loss scale drops them. So may those that match `drop`, where * stands for
+/// may be missing in `names`: a run without a loss scale drops them. So may those that match `drop`, where * matches
 /// any characters; `dropped` is set to a note about these.
 std::string beyond(const Manifest& root, const std::vector<std::string>& names, const std::vector<std::string>& drop,
                    std::string& dropped);

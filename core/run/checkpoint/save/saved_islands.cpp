@@ -21,6 +21,10 @@ std::optional<OtherRows> from_other_rows(const Compiled& compiled) {
     return how.empty() ? OtherRows::refused : how == "copies" ? OtherRows::copies : OtherRows::mean;
 }
 
+void take_means(std::vector<StateValue>& state) {
+    for (StateValue& value : state) value.other_rows = OtherRows::mean;
+}
+
 std::string said_of_islands(const Restored& restored, const Compiled& compiled, int64_t after) {
     if (restored.islands == 0) return "";
     const std::string how = how_of(compiled);

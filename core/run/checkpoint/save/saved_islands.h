@@ -1,6 +1,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "compile/compile.h"
 #include "run/checkpoint/restore/restore.h"
@@ -10,6 +11,9 @@ namespace orrery {
 /// How the values of a run are read from a checkpoint of another number of islands, as the option `resume` of the
 /// strategy says; nullopt: the run has no islands.
 std::optional<OtherRows> from_other_rows(const Compiled& compiled);
+
+/// Makes each value take the mean of a checkpoint's islands.
+void take_means(std::vector<StateValue>& state);
 
 /// A user message about islands that resumed from another number of them; "" for the same number. Throws Error within a
 /// round if the script allows it only at the end of one. `after`: step after which the round began.

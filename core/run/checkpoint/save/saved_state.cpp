@@ -238,8 +238,8 @@ std::vector<StateValue> SavedState::views() {
     std::vector<StateValue> state;
     for (size_t id = 0; id < program.values.size(); ++id) {
         const Value& value = program.values[id];
-        if (value.role != Role::param && value.role != Role::state) continue;
-        if (!executor.holds(static_cast<ValueId>(id))) continue;
+        const bool saves = value.role == Role::param || value.role == Role::state;
+        if (!saves || !executor.holds(static_cast<ValueId>(id))) continue;
         StateValue saved{value.name,
                          value.type,
                          value.layout,
@@ -391,8 +391,7 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
 
 SavedState::Resumed SavedState::load_params(const Program& train) {
     auto state = views();
-    if (session_.compiled().islands.any())
-        for (StateValue& value : state) value.other_rows = OtherRows::mean;
+    if (session_.compiled().islands.any()) take_means(state);
     const auto restored = saver_->checkpoints.restore(state, true);
     if (!restored) throw Error(fmt::format("no checkpoint in {}: train first", store_.place()));
     const Json host = parse_json(restored->host, {"", store_.place() + ": manifest"});
