@@ -380,7 +380,8 @@ Compiled compile_sampling(const Experiment& experiment, const CompileOptions& op
     compiled.name = experiment.recipe->name;
     compiled.contracts = options.contracts;
     compiled.islands = experiment.recipe->islands;
-    compiled.parameters = parameters_of(logits->program);
+    // Of islands the program reads states, the outer params.
+    compiled.parameters = parameters_of(compiled.islands.any() ? experiment.train() : logits->program);
     compiled.programs.push_back(
         compile_one(logits->entry, logits->program, compiled.mesh, compiled.persistent, options));
     judge_memory(compiled, options.memory_bytes);

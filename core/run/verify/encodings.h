@@ -24,8 +24,8 @@ public:
     };
     /// Keeps a rank's block, f32, of a value of the shape.
     void keep(const Key& key, const Shape& shape, const Block& block, const void* local);
-    /// The block of a value; NaN where `keep` was not called.
-    std::vector<float> block(const Key& key, const Shape& shape, const Block& block);
+    /// The block of a value; nullopt if `keep` was not called for all of it.
+    std::optional<std::vector<float>> block(const Key& key, const Shape& shape, const Block& block);
     /// A norm that belongs to a value on a rank.
     void set(ValueId value, bool twin, int64_t rank, int64_t micro, double norm);
     /// The sum over a rank's micro-batches; or that of one.

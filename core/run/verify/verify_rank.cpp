@@ -144,10 +144,11 @@ void TwinRank::weigh_decoded(int index, size_t which) {
     for (const bool twin : {false, true}) {
         const Tensor& have = (twin ? s_.twin : s_.actual).operand(index, which);
         if (!piece || piece->count() != have.count()) return;
-        const std::vector<float> want =
+        const std::optional<std::vector<float>> want =
             s_.encodings.block(key_of(pair->second.value, i.fragment.micro, twin), shape, *piece);
+        if (!want) return;  // decode reads no codes, so that it may come first
         const auto far_in = [&](int64_t from, int64_t count) {
-            return difference(DType::f32, static_cast<const float*>(have.data) + from, want.data() + from, count);
+            return difference(DType::f32, static_cast<const float*>(have.data) + from, want->data() + from, count);
         };
         const int64_t terms = pair->second.terms ? piece->shape[0] : 1, each = have.count() / terms;
         double distance = 0;
@@ -542,6 +543,7 @@ void TwinRank::look(int index, size_t which) {
     const auto bound = [&](bool of_twin) {
         return complete ? coded_bound(operand.value, i.fragment.micro, of_twin) / margin : 0;
     };
+    if (encoded_[operand.value] && completes(i, operand)) keep_encoded(index, which);
     weigh_decoded(index, which);
     Judged replay;
     if (complete) {

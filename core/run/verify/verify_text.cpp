@@ -152,6 +152,10 @@ std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) c
         for (const std::string& axis : program.axes_with(option)) {
             const Codec& codec = codec_named(program, program.codec(axis, option), {});
             if (plan.mesh.size(axis) == 1 || codec.name == "none") continue;
+            const auto sent = [&](const CodedMessage& coded) {
+                return coded.axis == axis && coded.codec == codec.name;
+            };
+            if (!codec.sums_in && std::ranges::none_of(program.coded, sent)) continue;
             text += fmt::format("  {} are sent as {} over {}: {}\n", what, codec.name, axis,
                                 codec.sums_in && option != "param_codec"
                                     ? "the tolerance includes the rounding of terms of sums"
