@@ -27,7 +27,8 @@ def main():
     torch.manual_seed(0)
     dist.init_process_group("gloo")
     c = MODELS["gpt_rope"] | dict(seq=128, batch=2)
-    model = torch.nn.parallel.DistributedDataParallel(GPT(c))
+    # One bucket: with several, the hook's later messages begin in another order on each rank, and gloo mixes them up.
+    model = torch.nn.parallel.DistributedDataParallel(GPT(c), bucket_cap_mb=100)
     if o.rank:
         state = power_sgd.PowerSGDState(None, matrix_approximation_rank=o.rank, start_powerSGD_iter=2)
         model.register_comm_hook(state, power_sgd.powerSGD_hook)

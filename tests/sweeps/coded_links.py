@@ -122,7 +122,7 @@ def streaming(lines):
 
     hosts.shape(1000)
     base = step_of(alone, "runs/probe")
-    told = runs.of_script("check", {**MODEL, "mesh.dp": 1})
+    told = runs.of_script("check", {**MODEL, "mesh.dp": 1, "train.steps": 1})
     parameters = int(re.search(r"([\d,]+) parameters", told)[1].replace(",", ""))
     mbit = parameters * 4 / FRAGMENTS * 8 / (SHARE * TAU * base) / 1e6
     hosts.shape(mbit)
