@@ -83,6 +83,30 @@ ORRERY_INLINE void columns(Context& c, In x, Out y, i64 outer, i64 rows, i64 col
     }
 }
 
+/// y = x, for dims of one element: as a sum, which has no -0.
+void single(Context& c, Reduce op, In x, Out y, i64 n, bool accumulate) {
+    parallel(c.threads(), (n + tile - 1) / tile, 1 + grain / tile, 1, [&, op, accumulate](i64 begin, i64 end) {
+        float buffer[tile], value[tile], old[tile];
+        for (i64 at = begin * tile; at < end * tile && at < n; at += tile) {
+            const i64 size = n - at < tile ? n - at : tile;
+            const float* run = fetch(x, at, size, buffer);
+            if (op == Reduce::sum)
+                map(
+                    value, size, [](Vec v) { return v + Vec(0.0f); }, run);
+            else
+                map(
+                    value, size, [](Vec v) { return v; }, run);
+            if (accumulate)
+                map(
+                    value, size, [](Vec a, Vec b) { return a + b; }, value, fetch(y, at, size, old));
+            float* to = target(y, at, old);
+            map(
+                to, size, [](Vec v) { return v; }, value);
+            flush(y, at, size, to);
+        }
+    });
+}
+
 void reduce(Context& c, Reduce op, In x, Shape shape, std::uint32_t dims, Out y, bool accumulate) {
     i64 size[3];
     const bool three = three_dims(shape, dims, size);
@@ -97,6 +121,7 @@ void reduce(Context& c, Reduce op, In x, Shape shape, std::uint32_t dims, Out y,
                        [](Vec a, Vec b) { return select(a == a, max(a, b), a); });
     }
     const i64 n = reduced;
+    if (n == 1) return single(c, op, x, y, outer, accumulate);
     parallel(c.threads(), outer, 1 + grain / (n + 1), 64, [&, op, accumulate](i64 begin, i64 end) {
         for (i64 o = begin; o < end; ++o) {
             float value = op == Reduce::sum ? run_sum(x, o * n, n) : run_max(x, o * n, n), buffer;
