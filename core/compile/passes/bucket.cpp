@@ -73,11 +73,6 @@ private:
         return std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) { return waiting_[id] != 0; });
     }
 
-    /// What the messages of a rank carry of codes that members exchange (code_sums.h).
-    int64_t exchanged(const Op& op) const {
-        return program_.value(op.inputs[0]).type.bytes() / mesh_.size(op.attributes.text("axis"));
-    }
-
     /// Whether the op adds codes of a term (code_factors.h). Lowering cannot join such all-reduces, since ops of the
     /// backward pass read them.
     static bool sums_codes(const Op& op) {
@@ -105,27 +100,37 @@ private:
         return count;
     }
 
-    /// True when the op can be packed: no axis splits the whole value, and it is at most half a bucket. Of exchanges,
-    /// those of codes alone, which no other axis splits; of all-reduces, those of codes.
-    bool joins(const Op& op) const {
+    /// Bytes that the op adds to a message. Of an exchange: those of a part for each member.
+    int64_t bytes_of(const Op& op) const {
+        const Value& in = program_.value(op.inputs[0]);
+        if (collective_of(op) == Opcode::all_to_all) return in.type.bytes() / mesh_.size(op.attributes.text("axis"));
+        return sums_codes(op) ? in.type.bytes() / shards(*shards_of(in)) : in.type.bytes();
+    }
+
+    /// Whether no axis splits the dims of a value from `dim` on.
+    static bool is_whole(const Value& value, int dim = 0) {
+        const auto& splits = value.layout.splits();
+        return std::all_of(splits.begin() + dim, splits.end(), [](const auto& axes) { return axes.empty(); });
+    }
+
+    /// Whether messages of its kind are packed, and no axis splits the whole value. Of exchanges: those of codes alone,
+    /// which no other axis splits; of all-reduces, those of codes.
+    bool is_packed(const Op& op) const {
         const auto moved = collective_of(op);
-        if (sums_codes(op)) {
-            const Value& codes = program_.value(op.inputs[0]);
-            const auto axes = shards_of(codes);
-            return axes && program_.bucket_bytes(op.attributes.text("axis"), op.phase) >=
-                               2 * codes.type.bytes() / shards(*axes);
+        if (!moved) return false;
+        const Value& in = program_.value(op.inputs[0]);
+        if (sums_codes(op)) return shards_of(in).has_value();
+        switch (*moved) {
+            case Opcode::all_to_all: return op.attributes.has("codec") && is_whole(in, 1);
+            case Opcode::reduce_scatter: return is_whole(in);
+            case Opcode::all_gather: return is_whole(program_.value(op.outputs[0]));
+            default: return false;
         }
-        if (moved == Opcode::all_to_all && op.attributes.has("codec")) {
-            const auto& splits = program_.value(op.inputs[0]).layout.splits();
-            return program_.bucket_bytes(op.attributes.text("axis"), op.phase) >= 2 * exchanged(op) &&
-                   std::all_of(splits.begin() + 1, splits.end(), [](const auto& axes) { return axes.empty(); });
-        }
-        if (moved != Opcode::reduce_scatter && moved != Opcode::all_gather) return false;
-        const std::string axis = op.attributes.text("axis");
-        const Value& whole = program_.value(moved == Opcode::all_gather ? op.outputs[0] : op.inputs[0]);
-        const auto& splits = whole.layout.splits();
-        return program_.bucket_bytes(axis, op.phase) >= 2 * whole.type.bytes() &&
-               std::all_of(splits.begin(), splits.end(), [](const auto& axes) { return axes.empty(); });
+    }
+
+    /// True when the op can be packed, and is at most half a bucket.
+    bool joins(const Op& op) const {
+        return is_packed(op) && program_.bucket_bytes(op.attributes.text("axis"), op.phase) >= 2 * bytes_of(op);
     }
 
     std::string key_of(const Op& op) const {
@@ -146,11 +151,7 @@ private:
     }
 
     void add(Op op) {
-        const bool exchanges = collective_of(op) == Opcode::all_to_all;
-        const Value& in = program_.value(op.inputs[0]);
-        const int64_t bytes = exchanges        ? exchanged(op)
-                              : sums_codes(op) ? in.type.bytes() / shards(*shards_of(in))
-                                               : in.type.bytes();
+        const int64_t bytes = bytes_of(op);
         Bucket& bucket = open_[key_of(op)];
         if (bucket.bytes + bytes > program_.bucket_bytes(op.attributes.text("axis"), op.phase)) flush(bucket);
         waiting_[op.outputs[0]] = 1;
