@@ -5,7 +5,7 @@ gradients sent by DDP's PowerSGD hook. One JSON line a rank.
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 GLOO_SOCKET_IFNAME=eth0 \\
         python3 links_torch.py --rank 8 --steps 8
 
---rank  of the factors; 0: DDP's own all-reduce. tok_s: of all ranks, from the median step behind the first quarter.
+--rank  of the factors; 0: DDP's own all-reduce. tok_s: of all ranks, from the median step after the first quarter.
 """
 import argparse
 import json

@@ -69,8 +69,8 @@ std::vector<double> hidden_s(const Round& round, const std::vector<double>& seco
     return hidden;
 }
 
-/// Takes seconds that pass beside other programs from the time that an actor waits for messages over an axis, then from
-/// its other times.
+/// Takes seconds that other programs hide from the time that an actor waits for messages over an axis, then from its
+/// other times.
 void hide(ActorTime& actor, AxisId axis, double seconds) {
     for (double* const part : {&actor.exposed[axis], &actor.waiting, &actor.computing}) {
         const double taken = std::min(*part, seconds);  // below 0: added to the first

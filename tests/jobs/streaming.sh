@@ -56,7 +56,7 @@ simulated() {  # simulated GB_S: seconds of a mean step on two nodes
         sed -nE 's/.*"step_s": ?([0-9.e-]+).*/\1/p'
 }
 echo "$(simulated 50) $(simulated 0.4) $(simulated 0.1)" | tee steps.txt | awk '
-    { if (NF != 3 || $2 > 1.01 * $1 || $3 < 1.5 * $1) exit 1 }' || { cat steps.txt; fail "messages beside steps"; }
+    { if (NF != 3 || $2 > 1.01 * $1 || $3 < 1.5 * $1) exit 1 }' || { cat steps.txt; fail "messages that steps hide"; }
 
 # A run resumes with the same bits after a fragment was sent (2, 3), and in a later round (11; 17, where another one has
 # arrived); also one whose fragments are codes on their way, and verified.

@@ -62,6 +62,7 @@ void TwinRank::find_coded() {
         encoded_[coded.encoded] = 1;
         if (coded.sum != none) encoded_[coded.sum] = 1;
         const Codec& codec = codec_named(program, coded.codec, {});
+        bounds_.push_back(codec.bound);
         const AxisId axis = *s_.plan.mesh.find(coded.axis);
         const bool adds = value(coded.plain).layout.at(axis).kind == Placement::Kind::partial;
         if (coded.decoded != none)
@@ -105,7 +106,7 @@ double TwinRank::coded_bound(ValueId id, int64_t micro, bool twin) const {
         return all;
     };
     const double errors = sum(error_in(coded));
-    if (coded.decoded == none) return codec_named(s_.plan.program, coded.codec, {}).bound * sum(coded.encoded) + errors;
+    if (coded.decoded == none) return bounds_[coded_[id]] * sum(coded.encoded) + errors;
     if (coded.sum == none) return own(coded.decoded, s_.rank) + errors;
     double squares = 0;  // each member has decoded the terms of its own part
     for (const int64_t rank : members) squares += own(coded.decoded, rank) * own(coded.decoded, rank);

@@ -144,8 +144,9 @@ private:
     std::vector<std::byte> want_;
     std::vector<char> left_out_;  ///< for each element of want_: whether it is left out; empty: none is
     std::vector<char> updates_;   ///< by value: whether the optimizer reads it
-    std::vector<int> coded_;     ///< by value: index of the coded sum that it is, in the same or another shape; or none
-    std::vector<char> encoded_;  ///< by value: whether it is what members encode
+    std::vector<int> coded_;  ///< by value: index of the coded sum that it is, in the same or another shape; or none
+    std::vector<double> bounds_;          ///< of codecs, by message
+    std::vector<char> encoded_;           ///< by value: whether it is what members encode
     std::map<ValueId, Encoded> decoded_;  ///< by value that was decoded, or that it is in another shape
     RankReport report_;
 };

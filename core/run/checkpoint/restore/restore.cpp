@@ -89,12 +89,12 @@ std::string Restore::fill(int64_t step, std::span<const StateValue> state, bool 
         std::vector<StateValue> there;
         std::vector<Wanted> wanted;
         for (const StateValue& value : state) {
-            if (!manifest.find(value.name) || !takes_over(*manifest.find(value.name), value)) continue;
+            const ManifestTensor* const tensor = manifest.find(value.name);
+            if (!tensor || !takes_over(*tensor, value)) continue;
             there.push_back(value);
-            const ManifestTensor& tensor = *manifest.find(value.name);
             if (value.other_rows != OtherRows::sum && value.other_rows != OtherRows::hints)
-                restored.islands = std::max(restored.islands, other_rows(tensor, value));
-            for (Block& block : blocks_of(tensor, value, box_of(value, mesh_, rank_)))
+                restored.islands = std::max(restored.islands, other_rows(*tensor, value));
+            for (Block& block : blocks_of(*tensor, value, box_of(value, mesh_, rank_)))
                 wanted.push_back({value.name, std::move(block)});
         }
         manifest.load(store_, wanted);
