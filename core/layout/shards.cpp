@@ -61,6 +61,10 @@ void for_runs(const Block& part, const Block& from, const Block& to,
 
 Block whole(const Shape& global) { return {Shape(global.size(), 0), global}; }
 
+int64_t local_bytes(const Value& value, const Mesh& mesh) {
+    return TensorType{value.type.dtype, value.layout.local_shape(value.type.shape, mesh)}.bytes();
+}
+
 Block block_of(const Layout& layout, const Shape& global, const Mesh& mesh, int64_t rank, int64_t micro) {
     return {layout.offset(global, mesh, rank, micro), layout.local_shape(global, mesh)};
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "orrery/layout.h"
+#include "orrery/program.h"
 
 namespace orrery {
 
@@ -28,6 +29,9 @@ void for_runs(const Block& part, const Block& from, const Block& to,
               const std::function<void(int64_t, int64_t, int64_t)>& visit);
 
 Block whole(const Shape& global);
+
+/// Bytes of a value that one rank has.
+int64_t local_bytes(const Value& value, const Mesh& mesh);
 
 /// Returns the block of a value that one rank has, for one micro-batch.
 Block block_of(const Layout& layout, const Shape& global, const Mesh& mesh, int64_t rank, int64_t micro = 0);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <span>
 #include <utility>
@@ -35,14 +36,6 @@ bool has_own(const Program& program, ValueId param, std::string_view over) {
         split = split || mark.placement.kind == Placement::Kind::split;
     }
     return split;
-}
-
-/// Adds a state of a param with these store marks, or finds it: another step of the round may have added it.
-void add_state(Program& program, Value state, std::span<const Mark> marks) {
-    const std::optional<ValueId> known = program.find(state.name);
-    const ValueId id = known.value_or(static_cast<ValueId>(program.values.size()));
-    if (!known) program.values.push_back(std::move(state));
-    for (const Mark& mark : marks) program.store(id, mark.axis, mark.placement, mark.origin, mark.optional);
 }
 
 /// What other axes leave of the last two dims of a param. m = 0: it has only one.
@@ -78,6 +71,32 @@ bool sends_codes(const Program& program, const Mesh& mesh, ValueId param, const 
     return (size + members - 1) / members >= codec.block;
 }
 
+/// Adds a state for each param with a gradient that is sent over an axis as codes, or finds it: another step of the
+/// round may have added it. `make`: (param, its store marks over other axes) -> the state's name, type, dims and
+/// initial value; makes the marks those of the state. Returns a text of their number and bytes, with `what` between
+/// both.
+std::string add_states_of(Program& program, const Mesh& mesh, const std::string& axis, const Codec& codec,
+                          std::string_view what, const std::function<Value(const Value&, std::vector<Mark>&)>& make) {
+    int64_t count = 0, bytes = 0;
+    for (const ValueId param : program.params()) {
+        std::vector<Mark> marks = splits_of(program, mesh, param, axis);
+        if (!sends_codes(program, mesh, param, axis, marks, codec)) continue;
+        Value state = make(Value(program.value(param)), marks);
+        state.role = Role::state;
+        state.of = param;
+        state.origin = program.value(param).origin;
+        int64_t own = state.type.bytes();
+        for (const Mark& mark : marks) own /= mesh.size(mark.axis);
+        ++count;
+        bytes += own;
+        const std::optional<ValueId> known = program.find(state.name);
+        const ValueId id = known.value_or(static_cast<ValueId>(program.values.size()));
+        if (!known) program.values.push_back(std::move(state));
+        for (const Mark& mark : marks) program.store(id, mark.axis, mark.placement, mark.origin, mark.optional);
+    }
+    return fmt::format("{} {}, {} a rank", plural(count, "array"), what, bytes_text(bytes));
+}
+
 }  // namespace
 
 std::string error_name(std::string_view param, std::string_view axis) {
@@ -99,31 +118,21 @@ void add_errors(Program& program, const Mesh& mesh) {
                 "feedback out",
                 axis, codec.name,
                 codec.sums_in ? "is summed without decoding, so that nothing is left out" : "leaves nothing out"));
-        int64_t count = 0, bytes = 0;
-        for (const ValueId param : program.params()) {
-            const Value own = program.value(param);
-            std::vector<Mark> marks = splits_of(program, mesh, param, axis);
-            if (!sends_codes(program, mesh, param, axis, marks, codec)) continue;
-            Value error;
-            error.name = error_name(own.name, axis);
-            error.type = {DType::f32, own.type.shape};
-            error.type.shape.insert(error.type.shape.begin(), members);
-            error.dims = own.dims;
-            error.dims.insert(error.dims.begin(), axis);
-            error.role = Role::state;
-            error.init = {{"kind", std::string("zeros")}, {"rows_add", true}};
-            error.of = param;
-            error.origin = own.origin;
-            int64_t own_bytes = error.type.bytes() / members;
-            for (Mark& mark : marks) own_bytes /= mesh.size(mark.axis), ++mark.placement.dim;
-            marks.insert(marks.begin(), {.axis = axis, .placement = Placement::split(0), .origin = own.origin});
-            ++count;
-            bytes += own_bytes;
-            add_state(program, std::move(error), marks);
-        }
+        const auto error = [&](const Value& param, std::vector<Mark>& marks) {
+            Value made;
+            made.name = error_name(param.name, axis);
+            made.type = {DType::f32, param.type.shape};
+            made.type.shape.insert(made.type.shape.begin(), members);
+            made.dims = param.dims;
+            made.dims.insert(made.dims.begin(), axis);
+            made.init = {{"kind", std::string("zeros")}, {"rows_add", true}};
+            for (Mark& mark : marks) ++mark.placement.dim;
+            marks.insert(marks.begin(), {.axis = axis, .placement = Placement::split(0), .origin = param.origin});
+            return made;
+        };
         program.note(none,
-                     fmt::format("feedback of {} over {}: {} of errors, {} a rank", codec.name, axis,
-                                 plural(count, "array"), bytes_text(bytes)),
+                     fmt::format("feedback of {} over {}: {}", codec.name, axis,
+                                 add_states_of(program, mesh, axis, codec, "of errors", error)),
                      {});
     }
 }
@@ -139,36 +148,25 @@ void add_factors(Program& program, const Mesh& mesh) {
         const Codec& codec = codec_named(program, program.codec(axis), {});
         if (mesh.size(axis) == 1 || codec.rounds.empty()) continue;
         if (program.edge(axis, Phase::update).flag(islands_option)) continue;  // encode_edges refuses it
-        int64_t count = 0, bytes = 0;
-        for (const ValueId param : program.params()) {
-            const Value own = program.value(param);
-            std::vector<Mark> marks = splits_of(program, mesh, param, axis);
-            if (!sends_codes(program, mesh, param, axis, marks, codec)) continue;
-            const Shape& shape = own.type.shape;
+        const auto factor = [&](const Value& param, std::vector<Mark>& marks) {
+            const Shape& shape = param.type.shape;
             const int rank = static_cast<int>(shape.size());
-            Value factor;
-            factor.name = factor_name(own.name, axis);
-            factor.type = {DType::f32, {matrix_of(own, marks, mesh).shards_of_m}};
-            factor.type.shape.insert(factor.type.shape.end(), shape.begin(), shape.end() - 2);
-            factor.type.shape.insert(factor.type.shape.end(), {shape.back(), codec.columns});
-            factor.dims.resize(factor.type.shape.size());
-            factor.role = Role::state;
-            factor.init = {{"kind", std::string("normal")}, {"rows_copy", true}};
-            factor.of = param;
-            factor.origin = own.origin;
-            int64_t own_bytes = factor.type.bytes();
+            Value made;
+            made.name = factor_name(param.name, axis);
+            made.type = {DType::f32, {matrix_of(param, marks, mesh).shards_of_m}};
+            made.type.shape.insert(made.type.shape.end(), shape.begin(), shape.end() - 2);
+            made.type.shape.insert(made.type.shape.end(), {shape.back(), codec.columns});
+            made.dims.resize(made.type.shape.size());
+            made.init = {{"kind", std::string("normal")}, {"rows_copy", true}};
             for (Mark& mark : marks) {
-                own_bytes /= mesh.size(mark.axis);
                 int& dim = mark.placement.dim;
                 dim = dim == rank - 2 ? 0 : dim < rank - 2 ? dim + 1 : dim;
             }
-            ++count;
-            bytes += own_bytes;
-            add_state(program, std::move(factor), marks);
-        }
+            return made;
+        };
         program.note(none,
-                     fmt::format("{} over {} keeps {} for the next step, {} a rank", codec.name, axis,
-                                 plural(count, "array"), bytes_text(bytes)),
+                     fmt::format("{} over {} keeps {}", codec.name, axis,
+                                 add_states_of(program, mesh, axis, codec, "for the next step", factor)),
                      {});
     }
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "compile/islands.h"
@@ -10,16 +11,15 @@
 #include "ir/describe.h"
 #include "ir/op.h"
 #include "layout/factors.h"
+#include "layout/shards.h"
 
 namespace orrery {
 
 namespace {
 
-using Kind = Placement::Kind;
-
 std::vector<int64_t> in_a_row(int64_t first, int64_t count) {
-    std::vector<int64_t> all;
-    for (int64_t i = 0; i < count; ++i) all.push_back(first + i);
+    std::vector<int64_t> all(count);
+    std::iota(all.begin(), all.end(), first);
     return all;
 }
 
@@ -129,12 +129,6 @@ AddPart CodeFactors::tracer(const Op& like, bool in_loop) {
     };
 }
 
-/// Whether each micro-batch is sent.
-bool CodeFactors::in_loop(const Op& sum) const {
-    const auto& partials = program_.value(sum.outputs[0]).layout.partials();
-    return std::any_of(partials.begin(), partials.end(), [&](const auto& p) { return mesh_.axis(p.axis).sequential; });
-}
-
 ValueId CodeFactors::one(std::string_view kind, const Op& sum, std::vector<ValueId> inputs, Attributes attributes) {
     return record(kind, sum, in_loop(sum), std::move(inputs), std::move(attributes))[0];
 }
@@ -183,15 +177,14 @@ void CodeFactors::send(Op sum, const Codec& codec) {
     }
     sent.kept = kept_in_matrices(sent);
     send_round(sent, 0);
-    const Value& x = program_.value(sent.x);
-    bytes_ += TensorType{x.type.dtype, x.layout.local_shape(x.type.shape, mesh_)}.bytes();
-    const ValueId whole = sent.sum.outputs[0];
-    program_.coded.push_back(
-        {.result = whole, .plain = sent.sum.inputs[0], .encoded = sent.x, .codec = codec.name, .axis = axis_name});
-    waiting_.insert(whole);
-    const int64_t bucket = program_.bucket_bytes(axis_name, sent.sum.phase);
+    program_.coded.push_back({.result = sent.sum.outputs[0],
+                              .plain = sent.sum.inputs[0],
+                              .encoded = sent.x,
+                              .codec = codec.name,
+                              .axis = axis_name});
+    const bool full = wait_for(sent.sum, local_bytes(program_.value(sent.x), mesh_));
     sent_.push_back(std::move(sent));
-    if (bytes_ >= bucket) finish_all();
+    if (full) finish_all();
 }
 
 void CodeFactors::finish_all() {
@@ -211,8 +204,7 @@ void CodeFactors::finish_all() {
         keep(sent);
     }
     sent_.clear();
-    waiting_.clear();
-    bytes_ = 0;
+    end_waits();
 }
 
 /// Decodes the sum: of a reduce_scatter the own part, from a part of the codes.
@@ -239,11 +231,7 @@ void CodeFactors::decode(const Sent& sent) {
     if (const DType type = program_.value(whole).type.dtype; type != DType::f32)
         x = one("cast", sum, {x}, {{"dtype", std::string(name_of(type))}});
     x = permuted(sum, in_loop(sum), x, inverse(sent.cut.perm));
-    add("reshape", sum, {x},
-        {{"shape", program_.value(whole).type.shape},
-         {"axis", sum.attributes.text("axis")},
-         {"codec", sent.codec->name}},
-        {}, whole);
+    reshape_to(whole, sum, x, sum.attributes.text("axis"), *sent.codec);
 }
 
 /// Computes what the codec keeps, and the errors of the own term, for the next step.
@@ -253,7 +241,7 @@ void CodeFactors::keep(const Sent& sent) {
     ValueId next = sent.codec->keep({program_, mesh_, part}, sent.kept, sent.made);
     next = permuted(sum, false, next, inverse(sent.cut.kept_perm));
     next = record("reshape", sum, false, {next}, {{"shape", program_.value(sent.states.kept).type.shape}})[0];
-    kept_.push_back({sum, sent.states.kept, next});
+    carry(sum, sent.states.kept, next);
     if (sent.states.error == none) return;
     std::vector<ValueId> own = sent.made;
     own.back() = sent.own;
@@ -264,7 +252,7 @@ void CodeFactors::keep(const Sent& sent) {
     const std::string axis_name = sum.attributes.text("axis");
     left = add("terms", sum, {left}, {{"axis", axis_name}, {"members", mesh_.size(axis_name)}},
                Layout(program_.value(sent.states.error).layout));
-    kept_.push_back({sum, sent.states.error, left});
+    carry(sum, sent.states.error, left);
 }
 
 }  // namespace orrery

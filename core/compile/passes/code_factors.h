@@ -1,6 +1,5 @@
 #pragma once
 #include <map>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,8 +13,8 @@ namespace orrery {
 
 /// Replaces sums over ranks of matrices by sums of codes (Codec::rounds). Leading dims are a batch of matrices, and so
 /// are the shards of a matrix that other axes split. A rank sends 2 (P-1)/P of the codes, for a reduce_scatter, too:
-/// each member decodes its own part from its part of the codes. Sums are sent first and finished together, as those of
-/// CodeSums, for terms of up to the size of a bucket. With powersgd/r, for a term x over dp:
+/// each member decodes its own part from its part of the codes. A bucket has the bytes of terms, which hold memory.
+/// With powersgd/r, for a term x over dp:
 ///
 ///     %8  = matmul %4 q                   f32[m,r]    dp:P
 ///     %9  = all_reduce %8 {axis=dp}       f32[m,r]
@@ -23,16 +22,15 @@ namespace orrery {
 ///     %11 = matmul %4 %10 {trans_a}       f32[n,r]    dp:P
 ///     %12 = all_reduce %11 {axis=dp}      f32[n,r]
 ///     %5  = matmul %10 %12 {trans_b}      f32[m,n]
-class CodeFactors : public CodeOps {
+class CodeFactors : public SumOps {
 public:
-    using CodeOps::CodeOps;
+    using SumOps::SumOps;
 
     /// Whether the sum is sent as codes. Throws Error for a sum that is also over other ranks, or if its param
     /// has no state for what the codec keeps.
     bool takes(const Op& sum, const Codec& codec);
     /// Appends the ops that send the codes of the first round.
     void send(Op sum, const Codec& codec);
-    bool waits(ValueId sum) const { return waiting_.count(sum) != 0; }
     /// Appends the other rounds of what was sent, and decodes the sums.
     void finish_all();
 
@@ -63,8 +61,6 @@ private:
     };
 
     Cut cut(const Op& sum) const;
-    AxisId axis(const Op& sum) const { return *mesh_.find(sum.attributes.text("axis")); }
-    bool in_loop(const Op& sum) const;
     Layout kept_layout(const Op& sum) const;
     std::vector<ValueId> record(std::string_view kind, const Op& like, bool in_loop, std::vector<ValueId> inputs,
                                 Attributes attributes);
@@ -79,8 +75,6 @@ private:
 
     std::map<ValueId, States> states_;  ///< by sum
     std::vector<Sent> sent_;
-    std::set<ValueId> waiting_;
-    int64_t bytes_ = 0;  ///< of the terms of sums that wait, which hold memory
 };
 
 }  // namespace orrery

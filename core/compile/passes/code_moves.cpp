@@ -101,8 +101,7 @@ void CodeMoves::put_together(const Op& like, ValueId x, const Cut& how, const st
         x = add("cast", like, {x}, {{"dtype", std::string(name_of(type))}}, Layout(program_.value(x).layout));
     x = reshaped(like, x, in_order(how.wide, how.perm), laid_wide(how, true, how.after));
     x = permuted(like, x, inverse(how.perm));
-    add("reshape", like, {x}, {{"shape", program_.value(out).type.shape}, {"axis", axis}, {"codec", codec.name}}, {},
-        out);
+    reshape_to(out, like, x, axis, codec);
 }
 
 void CodeMoves::send(const Op& moved, const Codec& codec) {

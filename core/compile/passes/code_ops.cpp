@@ -13,12 +13,6 @@
 
 namespace orrery {
 
-std::vector<int64_t> inverse(const std::vector<int64_t>& perm) {
-    std::vector<int64_t> out(perm.size());
-    for (size_t i = 0; i < perm.size(); ++i) out[perm[i]] = i;
-    return out;
-}
-
 Shape in_order(const Shape& shape, const std::vector<int64_t>& perm) {
     Shape out;
     for (const int64_t dim : perm) out.push_back(shape[dim]);
@@ -107,6 +101,11 @@ ValueId CodeOps::permuted(const Op& sum, ValueId x, const std::vector<int64_t>& 
     return add("transpose", sum, {x}, {{"perm", perm}}, std::move(layout));
 }
 
+void CodeOps::reshape_to(ValueId out, const Op& like, ValueId x, const std::string& axis, const Codec& codec) {
+    add("reshape", like, {x}, {{"shape", program_.value(out).type.shape}, {"axis", axis}, {"codec", codec.name}}, {},
+        out);
+}
+
 /// Traces ops of a codec on rows: all dims but the last stay as they are, and so do their layouts.
 AddPart CodeOps::tracer(const Op& like, const Codec& codec, const Shape& rows, const Layout& laid) {
     return [this, &like, &codec, rows, laid](std::string_view kind, std::vector<ValueId> inputs, Attributes attributes,
@@ -155,7 +154,23 @@ ValueId CodeOps::decoded(const Op& like, const Codec& codec, const std::vector<V
     return x;
 }
 
-void CodeOps::refuse_other_sums(const Op& sum, const Codec& codec) const {
+bool SumOps::wait_for(const Op& sum, int64_t bytes) {
+    waiting_.insert(sum.outputs[0]);
+    bytes_ += bytes;
+    return bytes_ >= program_.bucket_bytes(sum.attributes.text("axis"), sum.phase);
+}
+
+void SumOps::end_waits() {
+    waiting_.clear();
+    bytes_ = 0;
+}
+
+bool SumOps::in_loop(const Op& sum) const {
+    const auto& partials = program_.value(sum.outputs[0]).layout.partials();
+    return std::any_of(partials.begin(), partials.end(), [&](const auto& p) { return mesh_.axis(p.axis).sequential; });
+}
+
+void SumOps::refuse_other_sums(const Op& sum, const Codec& codec) const {
     const std::string axis = sum.attributes.text("axis");
     for (const auto& partial : program_.value(sum.inputs[0]).layout.partials())
         if (mesh_.axis(partial.axis).name != axis && !mesh_.axis(partial.axis).sequential)
@@ -166,12 +181,12 @@ void CodeOps::refuse_other_sums(const Op& sum, const Codec& codec) const {
                             describe(program_, sum.inputs[0]), axis, codec.name, mesh_.axis(partial.axis).name));
 }
 
-bool CodeOps::feeds_back(const Op& sum) const {
+bool SumOps::feeds_back(const Op& sum) const {
     return program_.edge(sum.attributes.text("axis"), Phase::backward).flag("feedback");
 }
 
-ValueId CodeOps::state_of(const Op& sum, const StateName& name, const Layout& layout, std::string_view what,
-                          std::string_view remedy) const {
+ValueId SumOps::state_of(const Op& sum, const StateName& name, const Layout& layout, std::string_view what,
+                         std::string_view remedy) const {
     const ValueId term = sum.inputs[0];
     const std::string axis = sum.attributes.text("axis");
     const auto fail = [&](std::string_view why) {
@@ -187,24 +202,22 @@ ValueId CodeOps::state_of(const Op& sum, const StateName& name, const Layout& la
     return *state;
 }
 
-ValueId CodeOps::error_of(const Op& sum) const {
-    const std::string axis = sum.attributes.text("axis");
-    for (const auto& partial : program_.value(sum.outputs[0]).layout.partials())
-        if (mesh_.axis(partial.axis).sequential)
-            throw Error(sum.origin, fmt::format("{} cannot have feedback over {}: it is sent in each micro-batch, and "
-                                                "errors are carried from step to step\n  use zero = 1, or leave "
-                                                "feedback out",
-                                                describe(program_, sum.inputs[0]), axis));
+ValueId SumOps::error_of(const Op& sum) const {
+    if (in_loop(sum))
+        throw Error(sum.origin, fmt::format("{} cannot have feedback over {}: it is sent in each micro-batch, and "
+                                            "errors are carried from step to step\n  use zero = 1, or leave "
+                                            "feedback out",
+                                            describe(program_, sum.inputs[0]), sum.attributes.text("axis")));
     const auto& splits = program_.value(sum.inputs[0]).layout.splits();
     Layout rows(splits.size() + 1);
     for (size_t dim = 0; dim < splits.size(); ++dim)
         for (const AxisId split : splits[dim]) rows.set(split, Placement::split(1 + static_cast<int>(dim)));
-    rows.set(*mesh_.find(axis), Placement::split(0));
+    rows.set(axis(sum), Placement::split(0));
     return state_of(sum, error_name, rows, "feedback", "leave feedback out");
 }
 
 /// The value that is 0 in a step that leaves the param as it is; none: every step updates it.
-ValueId CodeOps::guard_of(ValueId param) const {
+ValueId SumOps::guard_of(ValueId param) const {
     for (const Update& update : program_.updates) {
         if (update.target != param) continue;
         OpId maker = program_.value(update.value).op;
@@ -222,9 +235,9 @@ ValueId CodeOps::guard_of(ValueId param) const {
     return none;
 }
 
-void CodeOps::keep_states() {
-    for (const auto& [sum, state, kept] : kept_) {
-        ValueId next = kept;
+void SumOps::keep_states() {
+    for (const auto& [sum, state, value] : carried_) {
+        ValueId next = value;
         Op update = sum;
         update.phase = Phase::update;
         update.stage = none;

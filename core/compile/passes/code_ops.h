@@ -1,18 +1,18 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ir/codecs.h"
+#include "ir/permutation.h"
 #include "orrery/mesh.h"
 #include "orrery/program.h"
 
 namespace orrery {
 
-/// The permutation that undoes one.
-std::vector<int64_t> inverse(const std::vector<int64_t>& perm);
 Shape in_order(const Shape& shape, const std::vector<int64_t>& perm);
 
 /// Appends ops in place of a collective, with its phase, stage, scope and origin (`like`).
@@ -25,8 +25,6 @@ public:
     bool is_plain(const Op& message, ValueId x, const std::string& axis, const Codec& codec);
     /// Notes how many arrays are not sent as codes, and why.
     void note_unencoded();
-    /// Appends the updates of states (code_errors.h), which a skipped step leaves as they are. Comes after `relink`.
-    void keep_states();
 
 protected:
     /// Counts an array that is not sent as codes; false.
@@ -39,13 +37,48 @@ protected:
                 ValueId out = none);
     ValueId reshaped(const Op& like, ValueId x, Shape shape, Layout layout);
     ValueId permuted(const Op& like, ValueId x, const std::vector<int64_t>& perm);
+    /// Reshapes what was decoded to `out`, a message's result.
+    void reshape_to(ValueId out, const Op& like, ValueId x, const std::string& axis, const Codec& codec);
     /// x [.., n] -> codes. All dims but the last stay as they are.
     std::vector<ValueId> encoded(const Op& like, const Codec& codec, ValueId x);
     /// Codes -> f32 of this shape.
     ValueId decoded(const Op& like, const Codec& codec, const std::vector<ValueId>& codes, const Shape& rows);
 
+    Program& program_;
+    const Mesh& mesh_;
+
+private:
+    struct Unencoded {
+        int64_t arrays = 0, bytes = 0;
+        Origin origin;
+    };
+    std::map<std::string, Unencoded> unencoded_;  ///< by where and why
+
+    /// `rows`: shape of what is encoded. The output of each op has the layout `laid` in all dims but the last.
+    AddPart tracer(const Op& like, const Codec& codec, const Shape& rows, const Layout& laid);
+};
+
+/// What both kinds of coded sums have: sums are sent first and finished together, up to the size of a bucket, and have
+/// states that are carried from step to step (code_errors.h).
+class SumOps : public CodeOps {
+public:
+    using CodeOps::CodeOps;
+
+    /// Whether the value is a sum that has been sent and not finished.
+    bool waits(ValueId sum) const { return waiting_.count(sum) != 0; }
+    /// Appends the updates of states, which a skipped step leaves as they are. Comes after `relink`.
+    void keep_states();
+
+protected:
+    AxisId axis(const Op& sum) const { return *mesh_.find(sum.attributes.text("axis")); }
+    /// Notes that a sum has been sent, with its bytes of a bucket. Returns whether the bucket is full.
+    bool wait_for(const Op& sum, int64_t bytes);
+    /// Notes that no sum waits any more.
+    void end_waits();
     /// Throws Error for a sum that is also over another axis of ranks.
     void refuse_other_sums(const Op& sum, const Codec& codec) const;
+    /// Whether each micro-batch is sent.
+    bool in_loop(const Op& sum) const;
     bool feeds_back(const Op& sum) const;
     /// Name of a param's state for an axis.
     using StateName = std::function<std::string(std::string_view param, std::string_view axis)>;
@@ -55,27 +88,19 @@ protected:
                      std::string_view remedy) const;
     /// The state with the errors of a sum's terms: [members, ..], a row as the term. Throws Error if there can be none.
     ValueId error_of(const Op& sum) const;
-
-    /// The next value of a state.
-    struct Kept {
-        Op sum;
-        ValueId state, next;
-    };
-
-    Program& program_;
-    const Mesh& mesh_;
-    std::vector<Kept> kept_;
+    /// Sets the next value of a state.
+    void carry(const Op& sum, ValueId state, ValueId next) { carried_.push_back({sum, state, next}); }
 
 private:
     ValueId guard_of(ValueId param) const;
-    struct Unencoded {
-        int64_t arrays = 0, bytes = 0;
-        Origin origin;
-    };
-    std::map<std::string, Unencoded> unencoded_;  ///< by where and why
 
-    /// `rows`: shape of what is encoded. The output of each op has the layout `laid` in all dims but the last.
-    AddPart tracer(const Op& like, const Codec& codec, const Shape& rows, const Layout& laid);
+    struct Carried {
+        Op sum;
+        ValueId state, next;
+    };
+    std::vector<Carried> carried_;
+    std::set<ValueId> waiting_;
+    int64_t bytes_ = 0;  ///< of the bucket, of sums that wait
 };
 
 }  // namespace orrery

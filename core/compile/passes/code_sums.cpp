@@ -9,6 +9,7 @@
 #include "ir/describe.h"
 #include "ir/op.h"
 #include "ir/sent.h"
+#include "layout/shards.h"
 #include "orrery/plan.h"
 
 namespace orrery {
@@ -168,9 +169,9 @@ ValueId CodeSums::in_parts(const Sent& sent, ValueId x) {
     return x;
 }
 
-/// Puts parts [rows, parts, shards, elements] together as `out`; none: as a new value [rows, ..]. The sum's axis splits
-/// dim `over`, if any.
-ValueId CodeSums::out_of_parts(const Sent& sent, ValueId x, int over, ValueId out) {
+/// Puts parts [rows, parts, shards, elements] together: [rows, elements of the whole in their order], in a shape that a
+/// reshape alone makes that of the term. The sum's axis splits dim `over`, if any.
+ValueId CodeSums::out_of_parts(const Sent& sent, ValueId x, int over) {
     const Op& sum = sent.sum;
     const Cut& how = sent.cut;
     const int64_t rows = program_.value(x).type.shape[0];
@@ -186,14 +187,7 @@ ValueId CodeSums::out_of_parts(const Sent& sent, ValueId x, int over, ValueId ou
         x = reshaped(sum, x, with_rows(rows, in_order(how.wide, how.perm)), wide(sent, over, true));
         x = permuted(sum, x, inverse(after_rows(how.perm)));
     }
-    if (out != none)
-        return add("reshape", sum, {x},
-                   {{"shape", program_.value(out).type.shape},
-                    {"axis", sum.attributes.text("axis")},
-                    {"codec", sent.codec->name}},
-                   {}, out);
-    const Value& term = program_.value(sum.inputs[0]);
-    return reshaped(sum, x, with_rows(rows, term.type.shape), rows_of(sum));
+    return x;
 }
 
 /// Sends codes: to the members of their parts (`exchanges`), or to all: those of a term, or of a part of the sum.
@@ -234,16 +228,16 @@ void CodeSums::send(Op sum, const Codec& codec) {
         sent.left = add("sub", sent.sum, {x, decoded(sent.sum, *sent.codec, codes, sent.cut.terms())}, {},
                         placed(sent, 4, 0, 2));
     sent.codes = moved(sent, !gathers(sent.sum), codes);
-    for (const ValueId code : sent.codes) {
-        const Value& value = program_.value(code);
-        bytes_ += TensorType{value.type.dtype, value.layout.local_shape(value.type.shape, mesh_)}.bytes();
-    }
-    const ValueId whole = sent.sum.outputs[0];
-    sent.message = {.result = whole, .plain = sent.sum.inputs[0], .encoded = x, .codec = codec.name, .axis = axis_name};
-    waiting_.insert(whole);
-    const int64_t bucket = program_.bucket_bytes(axis_name, sent.sum.phase);
+    int64_t bytes = 0;
+    for (const ValueId code : sent.codes) bytes += local_bytes(program_.value(code), mesh_);
+    sent.message = {.result = sent.sum.outputs[0],
+                    .plain = sent.sum.inputs[0],
+                    .encoded = x,
+                    .codec = codec.name,
+                    .axis = axis_name};
+    const bool full = wait_for(sent.sum, bytes);
     sent_.push_back(std::move(sent));
-    if (bytes_ >= bucket) finish_all();
+    if (full) finish_all();
 }
 
 void CodeSums::finish_all() {
@@ -270,7 +264,9 @@ void CodeSums::finish_all() {
         if (sent.error == none) continue;
         if (const auto scale = program_.find("loss_scale"))
             sent.left = add("div", sent.sum, {sent.left, *scale}, {}, placed(sent, 4, 0, 2));
-        kept_.push_back({sent.sum, sent.error, out_of_parts(sent, sent.left, 0, none)});
+        const Value& term = program_.value(sent.sum.inputs[0]);
+        const Shape rows = with_rows(sent.cut.members, term.type.shape);
+        carry(sent.sum, sent.error, reshaped(sent.sum, out_of_parts(sent, sent.left, 0), rows, rows_of(sent.sum)));
     }
     for (size_t i = 0; i < sent_.size(); ++i) {
         Sent& sent = sent_[i];
@@ -286,11 +282,10 @@ void CodeSums::finish_all() {
         if (const DType type = program_.value(whole).type.dtype; type != DType::f32)
             x = add("cast", sent.sum, {x}, {{"dtype", std::string(name_of(type))}}, Layout(program_.value(x).layout));
         x = reshaped(sent.sum, x, with_rows(1, program_.value(x).type.shape), placed(sent, 4, over, 2));
-        out_of_parts(sent, x, over, whole);
+        reshape_to(whole, sent.sum, out_of_parts(sent, x, over), sent.message.axis, *sent.codec);
     }
     sent_.clear();
-    waiting_.clear();
-    bytes_ = 0;
+    end_waits();
 }
 
 }  // namespace orrery

@@ -10,19 +10,17 @@
 
 namespace orrery {
 
-/// Replaces sums over ranks by messages of codes that are decoded before they are added (encode_edges.h). Sums are sent
-/// first and finished together, so that later passes can join their messages up to the size of a bucket. The sum of a
-/// sent state (ir/sent.h) is gathered: what is sent of it is then the opening of its program (plan/opening.h).
-class CodeSums : public CodeOps {
+/// Replaces sums over ranks by messages of codes that are decoded before they are added (encode_edges.h). A bucket
+/// has the bytes of codes, so that later passes can join their messages. The sum of a sent state (ir/sent.h) is
+/// gathered: what is sent of it is then the opening of its program (plan/opening.h).
+class CodeSums : public SumOps {
 public:
-    using CodeOps::CodeOps;
+    using SumOps::SumOps;
 
     /// Whether the sum is sent as codes. Throws Error for a sum that is also over other ranks.
     bool takes(const Op& sum, const Codec& codec);
     /// Appends the ops that encode and send the terms of a sum.
     void send(Op sum, const Codec& codec);
-    /// Whether the value is a sum that has been sent and not finished.
-    bool waits(ValueId sum) const { return waiting_.count(sum) != 0; }
     /// Appends the ops that add what was sent.
     void finish_all();
 
@@ -48,13 +46,12 @@ private:
         Cut cut = {};
         CodedMessage message = {};
         std::vector<ValueId> codes = {};  ///< [members, parts, shards, ..], split over the parts
-        ValueId error = none;        ///< with feedback: the state with the errors of earlier steps
-        ValueId left = none;         ///< [members, parts, shards, elements]: what encoding leaves out in this one
+        ValueId error = none;             ///< with feedback: the state with the errors of earlier steps
+        ValueId left = none;              ///< [members, parts, shards, elements]: what encoding leaves out in this one
     };
 
     Cut cut(const Op& sum) const;
     ValueId in_own_part(const Sent& sent, ValueId left);
-    AxisId axis(const Op& sum) const { return *mesh_.find(sum.attributes.text("axis")); }
     bool scatters(const Op& sum) const { return sum.attributes.has("dim"); }
     bool gathers(const Op& sum) const { return gathered_.count(sum.outputs[0]) != 0; }
     bool encodes_once(const Op& sum) const { return scatters(sum) || gathers(sum); }
@@ -63,14 +60,12 @@ private:
     Layout rows_of(const Op& sum) const;
     Layout wide(const Sent& sent, int over, bool in_order) const;
     ValueId in_parts(const Sent& sent, ValueId x);
-    ValueId out_of_parts(const Sent& sent, ValueId x, int over, ValueId out);
+    ValueId out_of_parts(const Sent& sent, ValueId x, int over);
     std::vector<ValueId> moved(const Sent& sent, bool exchanges, const std::vector<ValueId>& codes);
 
     std::vector<Sent> sent_;
     std::map<ValueId, ValueId> error_of_;  ///< with feedback: from a sum to the state with the errors of its terms
     std::set<ValueId> gathered_;           ///< sums of sent states: members gather the codes of all terms, in one round
-    std::set<ValueId> waiting_;
-    int64_t bytes_ = 0;  ///< of the codes of sums that wait
 };
 
 }  // namespace orrery

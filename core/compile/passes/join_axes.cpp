@@ -10,16 +10,12 @@
 #include "compile/passes/status_word.h"
 #include "ir/build.h"
 #include "ir/op.h"
+#include "layout/shards.h"
 #include "orrery/plan.h"
 
 namespace orrery {
 
 namespace {
-
-int64_t local_bytes(const Program& program, ValueId id, const Mesh& mesh) {
-    const Value& v = program.value(id);
-    return TensorType{v.type.dtype, v.layout.local_shape(v.type.shape, mesh)}.bytes();
-}
 
 class Chains {
 public:
@@ -166,7 +162,7 @@ private:
         op.attributes.set("axis", mesh_.axis(axis).name);
         if (const std::string cause = last.attributes.text("cause"); !cause.empty()) op.attributes.set("cause", cause);
         if (op.attributes.has("sends")) {
-            const int64_t bytes = local_bytes(program_, last.outputs[0], mesh_), n = mesh_.size(axis);
+            const int64_t bytes = local_bytes(program_.value(last.outputs[0]), mesh_), n = mesh_.size(axis);
             op.attributes.set("sends", (collective_of(op) == Opcode::all_reduce ? 2 : 1) * bytes * (n - 1) / n);
         }
         for (const char* dim : {"from", "to"}) op.attributes.erase(dim);  // the layouts say it for each axis
@@ -289,7 +285,7 @@ private:
         entry.why = why;
         entry.values += values;
         const bool gathers = collective_of(then) == Opcode::all_gather;
-        entry.bytes += local_bytes(program_, gathers ? then.outputs[0] : then.inputs[0], mesh_);
+        entry.bytes += local_bytes(program_.value(gathers ? then.outputs[0] : then.inputs[0]), mesh_);
     }
 
     const Program& program_;

@@ -13,6 +13,7 @@
 #include "ir/op.h"
 #include "ir/plugin_ops.h"
 #include "layout/choose.h"
+#include "layout/shards.h"
 #include "layout/stages.h"
 
 namespace orrery {
@@ -431,7 +432,7 @@ private:
         for (AxisId axis : y.layout.splits()[op.attributes.integer("dim")]) {
             if (mesh_.size(axis) == 1) continue;
             op.attributes.set("axis", mesh_.axis(axis).name);
-            op.attributes.set("sends", TensorType{y.type.dtype, y.layout.local_shape(y.type.shape, mesh_)}.bytes());
+            op.attributes.set("sends", local_bytes(y, mesh_));
             return;
         }
     }

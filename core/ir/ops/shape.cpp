@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "ir/ops/common.h"
+#include "ir/permutation.h"
 
 namespace orrery::ops {
 
@@ -149,10 +150,7 @@ FactorRule transpose_rule(const Program& program, const Op& op) {
 
 void grad_transpose(Backward& g) {
     if (const auto c = g.uniform()) return g.give_uniform(0, *c);
-    const std::vector<int64_t> perm = g.attributes().integers("perm");
-    std::vector<int64_t> inverse(perm.size());
-    for (size_t d = 0; d < perm.size(); ++d) inverse[perm[d]] = d;
-    g.give(0, g.one("transpose", {g.raw_dy()}, {{"perm", inverse}}));
+    g.give(0, g.one("transpose", {g.raw_dy()}, {{"perm", inverse(g.attributes().integers("perm"))}}));
 }
 
 std::vector<Typed> infer_slice(Infer& at) {

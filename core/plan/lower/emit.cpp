@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "ir/op.h"
+#include "ir/permutation.h"
 
 namespace orrery::lowering {
 
@@ -78,12 +79,6 @@ bool moves(const Shape& shape, const std::vector<int64_t>& perm) {
         last = dim;
     }
     return false;
-}
-
-std::vector<int64_t> inverse(const std::vector<int64_t>& perm) {
-    std::vector<int64_t> out(perm.size());
-    for (size_t i = 0; i < perm.size(); ++i) out[perm[i]] = i;
-    return out;
 }
 
 /// A local block's shape with a dim of its own for each of `axes`, directly before the rest of the dim that it splits.
