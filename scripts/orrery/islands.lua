@@ -89,10 +89,23 @@ function islands.outer_step(update, p, outer, away, lr, momentum)
   return params
 end
 
+--- The number of a fragment for each layer: as many whole layers in each as have at most `most` elements together, at
+-- least one. nil where that takes more than `count` fragments.
+local function divided(layers, count, most)
+  local of, size = {}, 0
+  for i, layer in ipairs(layers) do
+    local now = of[i - 1] or 1
+    if i > 1 and (size + layer.size > most or #layers - i < count - now) then now, size = now + 1, 0 end
+    of[i], size = now, size + layer.size
+    if now > count or size > most then return nil end
+  end
+  return of
+end
+
 --- islands.fragments(update, count) -> by name of a param the number of its fragment, from 1: whole layers in their
--- order, divided into fragments of about equal size.
+-- order, such that the largest fragment is as small as can be.
 function islands.fragments(update, count)
-  local layers, all, of = {}, 0, {}
+  local layers, all = {}, 0
   for p in update:params() do
     local name, size = p.name:match "^(.-%d+)%." or p.name, 1
     for _, n in ipairs(p.shape) do size = size * n end
@@ -101,11 +114,14 @@ function islands.fragments(update, count)
     layer.size, layer[#layer + 1], all = layer.size + size, p.name, all + size
   end
   if #layers < count then native.fail(("%d fragments are more than the %d layers"):format(count, #layers)) end
-  local now, before = 1, 0
-  for i, layer in ipairs(layers) do
-    if i > 1 and (before * count >= all * now or #layers - i < count - now) then now = now + 1 end
-    for _, name in ipairs(layer) do of[name] = now end
-    before = before + layer.size
+  local least, most = 1, all                                   -- the size of the largest is between these
+  while least < most do
+    local middle = (least + most) // 2
+    if divided(layers, count, middle) then most = middle else least = middle + 1 end
+  end
+  local of = {}
+  for i, fragment in ipairs(divided(layers, count, most)) do
+    for _, name in ipairs(layers[i]) do of[name] = fragment end
   end
   return of
 end

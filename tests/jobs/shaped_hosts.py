@@ -15,9 +15,9 @@ class Hosts:
         self.program, self.script, self.switch, self.hosts = program, script, switch, hosts
         self.processors = sorted(os.sched_getaffinity(0))
 
-    def shape(self, mbit):
-        """Shapes each direction of each link."""
-        largest, burst = LARGE if mbit > 300 else SMALL
+    def shape(self, mbit, of_large=False):
+        """Shapes each direction of each link. of_large: messages are much larger than a burst."""
+        largest, burst = LARGE if of_large or mbit > 300 else SMALL
         for i, host in enumerate(self.hosts):
             for namespace, device in ((self.switch, f"veth-{i}"), (host, "veth-h")):
                 subprocess.run(["ip", "-n", namespace, "link", "set", device, "gso_max_size", str(largest)],

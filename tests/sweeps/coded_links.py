@@ -93,7 +93,7 @@ def codecs(lines):
 
 def streaming(lines):
     """Whether the bar was missed."""
-    # A script of its own: gpt.lua has no key for the number of fragments.
+    # A library of its own: gpt.lua has no key for the number of fragments.
     scripts = os.path.abspath("scripts")
     shutil.copytree(f"{root}/scripts", scripts)
     method = f"{scripts}/orrery/methods/streaming.lua"
@@ -106,26 +106,27 @@ def streaming(lines):
             sys.exit(f"streaming.lua has no option {option} with a default any more")
     with open(method, "w", encoding="utf-8") as to:
         to.write(changed)
-    own = Hosts(program, f"{scripts}/gpt.lua", switch, names)
     every, steps = 30, 90
-    sets = {**MODEL, "mesh.site": 2, "run.transport": "gloo", "train.steps": steps}
+    sets = {**MODEL, "lua.library": scripts, "mesh.site": 2, "run.transport": "gloo", "train.steps": steps}
     alone = {**sets, "script.method": "local_sgd", "script.sync_every": steps}
     ahead = {**sets, "script.method": "streaming", "script.sync_every": every}
 
     def step_of(asked, folder):
         """The mean, since fragments come in some steps only."""
-        own.run(asked, folder)
+        hosts.run(asked, folder)
         with open(f"{folder}/metrics.jsonl", encoding="utf-8") as metrics:
             told = [json.loads(line) for line in metrics]
         took = [line["seconds"] for line in told if "loss" in line and every < line["step"] < steps - 1]
         return statistics.fmean(took)
 
+    if f"program receive{FRAGMENTS}:" not in runs.of_script("check", ahead):
+        sys.exit(f"streaming has no {FRAGMENTS} fragments")
     hosts.shape(1000)
     base = step_of(alone, "runs/probe")
     told = runs.of_script("check", {**MODEL, "mesh.dp": 1, "train.steps": 1})
     parameters = int(re.search(r"([\d,]+) parameters", told)[1].replace(",", ""))
     mbit = parameters * 4 / FRAGMENTS * 8 / (SHARE * TAU * base) / 1e6
-    hosts.shape(mbit)
+    hosts.shape(mbit, of_large=True)  # a message is of megabytes, and small packets take the processors of steps
     found = {"alone": [], "streaming": []}
     for turn in range(ROUNDS):
         for name, asked in (("alone", alone), ("streaming", ahead)):

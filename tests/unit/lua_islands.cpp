@@ -378,6 +378,24 @@ TEST_CASE("messages that cross steps are the opening of the program that waits f
     }
 }
 
+TEST_CASE("the largest fragment is as small as whole layers allow") {
+    // Sizes of layers, number of fragments, the number of each layer's fragment.
+    const std::string rows[] = {"{ 1, 10, 10, 10, 10, 1 }, 4, '1 1 2 3 4 4'", "{ 1, 1, 1, 100 }, 3, '1 1 2 3'",
+                                "{ 100, 1, 1, 1 }, 3, '1 2 2 3'", "{ 5, 5, 5 }, 1, '1 1 1'"};
+    for (const std::string& row : rows)
+        CHECK(refused("local function divided(sizes, count, asked)\n"
+                      "  local i, found = 0, {}\n"
+                      "  local of = o.islands.fragments({ params = function() return function()\n"
+                      "    i = i + 1\n"
+                      "    return sizes[i] and { name = 'layer.' .. i .. '.w', shape = { sizes[i] } }\n"
+                      "  end end }, count)\n"
+                      "  for l = 1, #sizes do found[l] = tostring(of['layer.' .. l .. '.w']) end\n"
+                      "  if table.concat(found, ' ') ~= asked then error(table.concat(found, ' ')) end\n"
+                      "end\ndivided(" +
+                          row + ")\n" + local_sgd,
+                      "site = 2\n", islands) == "nothing is refused");
+}
+
 TEST_CASE("what is sent while steps run is encoded once, and gathered in the opening") {
     for (const std::string codec : {"int4", "int8", "bf16"})
         for (const char* mesh : {"site = 2\n", "site = 3\n", "site = 3\ndp = 2\n"}) {
