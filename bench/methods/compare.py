@@ -56,6 +56,13 @@ ROWS = [
     Row("SGD, sign", f"{SGD} script.codec=sign", (("SGD, sign, feedback", BEYOND),)),
     Row("SGD, top_k/100, feedback", f"{SGD} script.codec=top_k/100 {FEEDBACK}", (("SGD", 0.03),)),
     Row("SGD, top_k/100", f"{SGD} script.codec=top_k/100", (("SGD, top_k/100, feedback", BEYOND),)),
+    # A rate of 0.1 is near the largest at which SGD trains at all.
+    Row("SGD, lr 0.03", f"{SGD} script.lr=0.03"),
+    Row("SGD, sign, feedback, lr 0.03", f"{SGD} script.lr=0.03 script.codec=sign {FEEDBACK}", (("SGD, lr 0.03", None),)),
+    Row("SGD, sign, lr 0.03", f"{SGD} script.lr=0.03 script.codec=sign", (("SGD, lr 0.03", None),)),
+    Row("SGD, top_k/100, feedback, lr 0.03", f"{SGD} script.lr=0.03 script.codec=top_k/100 {FEEDBACK}",
+        (("SGD, lr 0.03", None),)),
+    Row("SGD, top_k/100, lr 0.03", f"{SGD} script.lr=0.03 script.codec=top_k/100", (("SGD, lr 0.03", None),)),
     Row("streaming, int4", f"{ISLANDS} script.method=streaming script.islands_codec=int4",
         (("diloco, 2 islands, H 25", 0.01),)),
     Row("local_sgd, 4 islands, H 25", "mesh.site=4 script.method=local_sgd script.sync_every=25", (("plain", None),)),
