@@ -388,6 +388,10 @@ TEST_CASE("sums of activations are sent as codes; what has one number a token or
     const VerifyReport report = verify_plan(m.program, coded, how);
     INFO(report.text(coded.plan, {}));
     CHECK(report.passed());
+    CHECK(std::ranges::count_if(coded.plan.program.remarks(), [](const Remark& note) {
+              return note.text.find("int8 over tp: blocks are counted in what each rank sends, so results depend") !=
+                     note.text.npos;
+          }) == 1);
 
     Model small = mlp(4, 16, 64, true, true);
     small.split_names({{"mlp", "tp"}});

@@ -81,6 +81,7 @@ public:
     void run() {
         find_messages();
         find_stages();
+        note_blocks();
         coded_.note_unencoded();
         factors_.note_unencoded();
         moves_.note_unencoded();
@@ -164,6 +165,19 @@ private:
     bool sums_over_islands(const Op& op) const {
         if (op.phase != Phase::update || !has_islands(op.attributes.text("axis"))) return false;
         return !program_.value(op.inputs[0]).type.shape.empty();
+    }
+
+    /// Notes the codecs whose results depend on how many ranks share an array.
+    void note_blocks() {
+        std::map<std::string, Origin> blocks;
+        for (const auto& [i, codec] : messages_)
+            if (codec->block > 1)
+                blocks.try_emplace(fmt::format("{} over {}", codec->name, program_.op(i).attributes.text("axis")),
+                                   program_.op(i).origin);
+        for (const auto& [where, origin] : blocks)
+            program_.note(
+                none, where + ": blocks are counted in what each rank sends, so results depend on the mesh, as sums do",
+                origin);
     }
 
     /// Throws Error for a value that rolls from member to member of an axis that has a codec for it.
