@@ -97,6 +97,7 @@ Islands islands_of(const Recipe& recipe, const Program& step, const Mesh& mesh) 
         if (!axes.empty()) islands = {axes.front(), mesh.size(axes.front()), asked.origin};
     }
     if (!islands.any()) return islands;
+    islands.feedback = marked.edge(islands.axis, Phase::backward).flag("feedback");
     const auto refuse = [&](const std::string& what) {
         throw Error(islands.origin, fmt::format("islands over {}: {}", islands.axis, what));
     };
@@ -110,6 +111,11 @@ Islands islands_of(const Recipe& recipe, const Program& step, const Mesh& mesh) 
     if (!recipe.capacities.empty())
         refuse("islands would choose different capacities (o.capacity)\n  give the model one capacity");
     return islands;
+}
+
+ValueId moved_by(const Program& program, const Op& sum) {
+    const Value& term = program.value(original_of(program, sum.inputs[0]));
+    return term.role == Role::temporary ? term.of : none;
 }
 
 void check_islands(const Program& marked) {
@@ -129,6 +135,7 @@ void check_islands(const Program& marked) {
 Program whole_arrays(const Program& step, const Islands& islands) {
     Program whole;
     whole.codecs = step.codecs;
+    if (islands.feedback) whole.edge(islands.axis, std::nullopt, "feedback", true, islands.origin);
     for (const ValueId id : step.params()) {
         Value& param = whole.values.emplace_back(step.value(id));
         add_dim(param, islands);

@@ -16,6 +16,7 @@ struct Islands {
     std::string axis;  ///< "": the run has no islands
     int64_t count = 1;
     Origin origin;
+    bool feedback = false;  ///< whether each adds to what it sends what encoding left out before
 
     bool any() const { return !axis.empty(); }
 };
@@ -42,6 +43,13 @@ Program slices_of(const Program& whole, const Islands& islands);
 /// Gives the arrays of an update of whole arrays the layouts of `step`, annotated, and splits their first dim over the
 /// islands.
 Program mark_whole(const Program& whole, const Program& step, const Mesh& mesh, const Islands& islands);
+
+/// The param that a sum over islands tells how far they moved (update:moved): the difference may be sent by any codec.
+/// With feedback the param's state of what encoding left out, which the sum includes. none: a sum of whole values.
+ValueId moved_by(const Program& program, const Op& sum);
+
+/// Attribute of a state's initial value: with other islands its rows are added, not replaced by their mean.
+inline constexpr std::string_view islands_add = "islands_add";
 
 /// The name of a param's state that holds its outer value, which evaluation and sampling read: "w.outer".
 inline constexpr std::string_view outer_ending = ".outer";

@@ -241,4 +241,17 @@ std::string problem_of(const Codec& codec) {
     return "";
 }
 
+void require_near(const Program& program, const Codec& codec, std::string_view what, std::string_view remedy,
+                  const Origin& asked) {
+    if (codec.near) return;
+    std::vector<std::string> names;
+    for (const Codec& other : codecs())
+        if (other.near) names.push_back(other.name);
+    for (const auto& own : program.codecs)
+        if (own->near || own->load) names.push_back(own->name);
+    throw Error(asked, fmt::format("{} cannot be sent as {}: it leaves out too much of a value that is sent only "
+                                   "once; use {}{}",
+                                   what, codec.name, fmt::join(names, ", "), remedy));
+}
+
 }  // namespace orrery

@@ -22,6 +22,10 @@ const std::vector<Codec>& codecs();
 /// for one of 100 elements, "top_k/64+int2", which sends values as int2, or "powersgd/4" for factors of rank 4. Throws
 /// Error at `asked` with the known names.
 const Codec& codec_named(const Program& program, std::string_view name, const Origin& asked);
+/// Throws Error at `asked` for a codec that leaves out too much of `what`, as "params", which no later message makes up
+/// for. `remedy`: what else to do.
+void require_near(const Program& program, const Codec& codec, std::string_view what, std::string_view remedy,
+                  const Origin& asked);
 /// What is wrong with the members of a plugin's codec; "" when nothing is.
 std::string problem_of(const Codec& codec);
 

@@ -33,17 +33,8 @@ void check_codec(const Program& program, std::string_view, const Attribute& valu
 
 /// A codec of what is not a term of a sum over steps, so that nothing makes up for what one message leaves out.
 void check_near_codec(const Program& program, std::string_view axis, const Attribute& value, const Origin& origin) {
-    const Codec& codec = codec_named(program, std::get<std::string>(value), origin);
-    if (codec.near) return;
-    std::vector<std::string> names;
-    for (const Codec& other : codecs())
-        if (other.near) names.push_back(other.name);
-    for (const auto& own : program.codecs)
-        if (own->near || own->load) names.push_back(own->name);
-    throw Error(origin, fmt::format("params and activations over {} cannot be sent as {}: it leaves out too much of a "
-                                    "value that is sent only once; "
-                                    "use {}",
-                                    axis, codec.name, fmt::join(names, ", ")));
+    require_near(program, codec_named(program, std::get<std::string>(value), origin),
+                 fmt::format("params and activations over {}", axis), "", origin);
 }
 
 std::string refused_codec(std::string_view axis, const Attribute& asked, const Attribute& taken) {

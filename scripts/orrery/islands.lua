@@ -32,9 +32,16 @@ local function factor(x)
   end
 end
 
+--- Returns what each island sends of p: x and what encoding has left out before, if there is feedback.
+local function with_owed(update, p, x)
+  local owed = p and update:owed(p)
+  return owed and x + owed or x
+end
+
 --- islands.meet(update): for an outer program. Returns mean(x) -> x with the mean in each island's place, weighted by
 -- what the islands have counted in the round. One that counted nothing adds nothing, whatever its x is. Begins the next
--- round's counts, and reports the mean loss of the round and the largest difference of two islands' losses.
+-- round's counts, and reports the mean loss of the round and the largest difference of two islands' losses. mean(x, p):
+-- x is what the islands moved p by, which any codec may send, also with feedback.
 function islands.meet(update)
   local dims = island_dims(update)
   local count, loss = totals("count", dims), totals("loss", dims)
@@ -47,16 +54,17 @@ function islands.meet(update)
   update:result("round_spread", highest(1) + highest(-1))
   update:set(count, count * 0)
   update:set(loss, loss * 0)
-  local weight, none, zero = factor(count), factor(idle), factor(count * 0)
-  return function(x)
-    local sum = none(x):select(native.constant(0), x * weight(x)):sum(x.dims[1])
-    return sum / total + zero(x)
+  local share, none, zero = factor(count / total), factor(idle), factor(count * 0)
+  return function(x, p)
+    local sum = with_owed(update, p, none(x):select(native.constant(0), x * share(x))):sum(x.dims[1])
+    if p then update:moved(p, sum) end
+    return sum + zero(x)
   end
 end
 
 --- islands.send(update, part): for a program that sends a part of the params. Returns send(state, x), which begins to
 -- send x, weighted by what the island has counted for the part; one that counted nothing sends zeros. Begins the part's
--- next counts.
+-- next counts. send(state, x, p): x is what the island moved p by.
 function islands.send(update, part)
   local dims = island_dims(update)
   local count, loss = totals("count", dims, part), totals("loss", dims, part)
@@ -65,17 +73,23 @@ function islands.send(update, part)
   update:send(totals("sent_loss", dims, part), loss)
   update:set(count, count * 0)
   update:set(loss, loss * 0)
-  return function(state, x) update:send(state, none(x):select(native.constant(0), x * weight(x))) end
+  return function(state, x, p)
+    update:send(state, with_owed(update, p, none(x):select(native.constant(0), x * weight(x))))
+  end
 end
 
 --- islands.arrive(update, part): for the program that waits for the part. Returns mean(state), the weighted mean of
--- what the islands have sent. Reports the mean loss of the part's round.
+-- what the islands have sent. mean(state, p): it was sent with that p. Reports the mean loss of the part's round.
 function islands.arrive(update, part)
   local dims = island_dims(update)
   local total = update:arrived(totals("sent_count", dims, part))
   update:result("round_count", total * 1)  -- the run ends where it is 0
   update:result("round_loss", update:arrived(totals("sent_loss", dims, part)) / total)
-  return function(state) return update:arrived(state) / total end
+  return function(state, p)
+    local sum = update:arrived(state)
+    if p then update:moved(p, sum) end
+    return sum / total
+  end
 end
 
 --- islands.outer_step(update, p, outer, away, lr, momentum) -> the next outer params: SGD with Nesterov momentum moves

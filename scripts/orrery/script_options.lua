@@ -111,6 +111,8 @@ function script_options.with_methods(declared)
   declared.islands = { "site", "with method: mesh axis of the islands" }
   declared.islands_resume = { "", "with method: from another number of islands: mean, copies or round; empty: refused" }
   declared.islands_codec = { "none", "with method: how sums over islands are sent: bf16, int8, int4, top_k/100, ..." }
+  declared.islands_feedback = { false, "with islands_codec: each island adds what encoding leaves out of what it moved to "
+                                  .. "what it sends next (diloco, streaming)" }
   return declared
 end
 
@@ -136,22 +138,17 @@ function script_options.train(program, optimizer, strategies, declared, opt)
       error(("script.islands_codec = %s: nothing is sent over %s, which has one island\n  leave it out")
         :format(opt.islands_codec, opt.islands), 2)
     end
-    local coarse = opt.islands_codec == "sign" or opt.islands_codec == "int2" or opt.islands_codec:match "^top_k"
-    if opt.method == "local_sgd" and coarse then
-      error(("script.islands_codec = %s: local_sgd sends whole params, of which it leaves out too much\n  use int8 or "
-        .. "bf16, or diloco, which sends what islands moved"):format(opt.islands_codec), 2)
-    end
     local every = opt.sync_every ~= 0 and opt.sync_every or nil
     require("orrery.methods." .. opt.method)(program, { optimizer = optimizer, every = every })
     table.insert(strategies, 1, strategy.plugins.islands { axis = opt.islands, codec = opt.islands_codec,
-      resume = opt.islands_resume })
+      feedback = opt.islands_feedback, resume = opt.islands_resume })
     return
   end
   local set = "set script.method to " .. table.concat(declared.method.one_of, ", ", 2)
-  for _, key in ipairs { "sync_every", "islands", "islands_codec", "islands_resume" } do
+  for _, key in ipairs { "sync_every", "islands", "islands_codec", "islands_feedback", "islands_resume" } do
     if opt[key] ~= declared[key][1] then
       error(("script.%s = %s: nothing reads it without script.method\n  leave it out, or %s")
-        :format(key, opt[key], set), 2)
+        :format(key, tostring(opt[key]), set), 2)
     end
   end
   if (mesh[opt.islands] or 1) > 1 then

@@ -4,7 +4,8 @@
 source "$(dirname "$0")/lib.sh"
 cat > tables.lua << 'LUA'
 local o, nn = require "orrery", require "orrery.nn"
-local opt = o.options { fragments = { 4, "" }, zero = { 0, "" }, codec = { "none", "" } }
+local opt = o.options { fragments = { 4, "" }, zero = { 0, "" }, codec = { "none", "" },
+  feedback = { false, "" } }
 local data = o.data.text {}
 local program = o.trace("tables", data.signature, function(batch)
   local logits
@@ -19,7 +20,8 @@ local program = o.trace("tables", data.signature, function(batch)
 end)
 o.methods.streaming(program, { every = 10, fragments = opt.fragments, tau = 2, alpha = 0.5,
   optimizer = o.optim.adamw { lr = 0.05, decay = 0, clip = false } })
-program:parallel { o.strategy.islands { axis = "site", codec = opt.codec }, o.strategy.pipeline { axis = "pp" },
+program:parallel { o.strategy.islands { axis = "site", codec = opt.codec, feedback = opt.feedback },
+  o.strategy.pipeline { axis = "pp" },
   o.strategy.tensor { axis = "tp" }, o.strategy.data { axis = "dp", zero = opt.zero } }
 local run = program:compile()
 print(run:summary())
@@ -60,8 +62,9 @@ echo "$(simulated 50) $(simulated 0.4) $(simulated 0.1)" | tee steps.txt | awk '
 
 # A run resumes with the same bits after a fragment was sent (2, 3), and in a later round (11; 17, where another one has
 # arrived); also one whose fragments are codes on their way, and verified.
-for codec in none int4; do
-    resumes=(--set mesh.site=2 --set checkpoint.every_steps=1 --set script.codec=$codec)
+for codec in none int4 owed; do
+    resumes=(--set mesh.site=2 --set checkpoint.every_steps=1 --set script.codec=${codec/owed/int4})
+    [ $codec = owed ] && resumes+=(--set script.feedback=true)
     rm -rf whole part
     trained_in whole tables.lua "${settings[@]}" "${resumes[@]}" --set train.steps=20
     losses whole > whole.txt
@@ -73,7 +76,10 @@ for codec in none int4; do
     mv whole.txt "$codec.txt"
 done
 cmp -s none.txt int4.txt && fail "codes change no loss"
-$orrery verify tables.lua "${settings[@]}" --set mesh.site=2 --set script.codec=int4 --set train.steps=20 \
-    > verified.log 2>&1 || { cat verified.log; fail "verify of streaming with int4"; }
-grep -q "sent as int4 over site" verified.log || { cat verified.log; fail "verify does not name the codec"; }
+cmp -s int4.txt owed.txt && fail "feedback changes no loss"
+for feedback in false true; do
+    $orrery verify tables.lua "${settings[@]}" --set mesh.site=2 --set script.codec=int4 --set train.steps=20 \
+        --set script.feedback=$feedback > verified.log 2>&1 || { cat verified.log; fail "verify of streaming with int4"; }
+    grep -q "sent as int4 over site" verified.log || { cat verified.log; fail "verify does not name the codec"; }
+done
 echo "1 passed, 0 failed"

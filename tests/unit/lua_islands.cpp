@@ -426,6 +426,88 @@ TEST_CASE("what is sent while steps run is encoded once, and gathered in the ope
         }
 }
 
+TEST_CASE("feedback of islands: what a coded sum lacks is in their errors, and a fragment has them when it is sent") {
+    const std::string diloco = "o.methods.diloco(p, { optimizer = o.optim.sgd { momentum = 0 }, every = 2 })\n";
+    const auto by_name = [](const Value& value, int64_t) {
+        std::vector<char> whole(static_cast<size_t>(value.type.bytes()));
+        for (size_t i = 0; i < whole.size() / 4; ++i) {
+            const auto at = static_cast<float>(i + 3 * value.name.size() + value.name.front());
+            const float x = value.name.starts_with("islands") ? 1 : std::sin(at);
+            std::memcpy(&whole[4 * i], &x, 4);
+        }
+        return whole;
+    };
+    for (const std::string codec : {"int4", "sign"})
+        for (const char* mesh : {"site = 2\n", "site = 3\n", "site = 2\ndp = 2\n"})
+            for (const char* zero : {"1", "3"}) {
+                INFO(codec << " on " << mesh << ", ZeRO-" << zero);
+                const auto moved = [&](const std::string& method, const char* program, const std::string& how) {
+                    const auto made = traced(method, mesh,
+                                             "o.strategy.islands { axis = 'site', " + how +
+                                                 " }, o.strategy.data { axis = 'dp', zero = " + zero + " }",
+                                             "", matrices);
+                    const Compiled compiled = compile_training(*made, {});
+                    test::Running run;
+                    run.contents = by_name;
+                    return test::run_steps({compiled.persistent, compiled.find(program)->plan}, run).values;
+                };
+                const std::string coded = "codec = '" + codec + "', feedback = true";
+                const auto plain = moved(diloco, "outer", ""), after = moved(diloco, "outer", coded);
+                const std::vector<float>&exact = plain.at("a.w.outer_momentum"), &sum = after.at("a.w.outer_momentum");
+                const std::vector<float>& left = after.at("a.w.error.site");
+                const auto counted = [&] {
+                    Value error;
+                    error.name = "a.w.error.site";
+                    error.type = {DType::f32, {static_cast<int64_t>(left.size())}};
+                    return by_name(error, 0);
+                }();
+                REQUIRE(left.size() == exact.size());
+                double farthest = 0, lost = 0;
+                for (size_t i = 0; i < 1024; ++i) {
+                    double errors = 0;
+                    for (size_t at = i; at < left.size(); at += 1024) {
+                        float before = 0;
+                        std::memcpy(&before, &counted[4 * at], 4);
+                        errors += before - left[at];
+                    }
+                    lost = std::max(lost, std::abs(errors));
+                    farthest = std::max(farthest, std::abs(sum[i] - exact[i] - errors));
+                }
+                CHECK(farthest < 1e-5);
+                CHECK(lost > 0.1);
+                for (const float x : left) REQUIRE((codec != "sign" || x == 0));  // of blocks that are longer
+                const auto sent = moved(streaming, "send1", ""), with = moved(streaming, "send1", coded);
+                const std::vector<float>&x = sent.at("a.w.sent"), &y = with.at("a.w.sent");
+                const std::vector<float>& owed = with.at("a.w.error.site");
+                for (size_t i = 0; i < x.size(); ++i) REQUIRE(y[i] == Approx(x[i] + owed[i]).margin(1e-5));
+            }
+}
+
+TEST_CASE("whole params go between islands with codecs that are near alone, and without feedback") {
+    const auto compiled = [](const std::string& method, const std::string& how) -> std::string {
+        try {
+            compile_training(*traced("o.methods." + method + "(p, { optimizer = o.optim.sgd {}, every = 5 })\n",
+                                     "site = 2\n", "o.strategy.islands { axis = 'site', " + how + " }", "", matrices),
+                             {});
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "nothing is refused";
+    };
+    for (const std::string codec : {"sign", "top_k/100", "int2"}) {
+        CHECK(has(compiled("local_sgd", "codec = '" + codec + "'"),
+                  "params and other whole values over site cannot be sent as " + codec));
+        CHECK(compiled("diloco", "codec = '" + codec + "', feedback = true") == "nothing is refused");
+    }
+    CHECK(has(compiled("local_sgd", "codec = 'sign'"), "int8, int4\n  or send what islands moved a param by"));
+    CHECK(compiled("local_sgd", "codec = 'int8'") == "nothing is refused");
+    CHECK(has(compiled("local_sgd", "codec = 'int8', feedback = true"), "whole values over site cannot have feedback"));
+    CHECK(has(compiled("diloco", "feedback = true"), "strategy islands: feedback without a codec"));
+    CHECK(has(compiled("diloco", "codec = 'bf16', feedback = true"), "the codec bf16 is summed without decoding"));
+    CHECK(has(refused(local_sgd, "site = 1\n", "o.strategy.islands { axis = 'site', codec = 'int8', feedback = true }"),
+              "feedback where nothing is sent, since the axis is of one rank"));
+}
+
 TEST_CASE("what sends and waits wrongly is refused") {
     const auto says = [](const std::string& calls, const std::string& what) {
         const std::string found = refused(calls, "site = 2\n", islands);

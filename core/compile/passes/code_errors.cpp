@@ -97,6 +97,25 @@ std::string add_states_of(Program& program, const Mesh& mesh, const std::string&
     return fmt::format("{} {}, {} a rank", plural(count, "array"), what, bytes_text(bytes));
 }
 
+/// Notes the bytes of the errors of islands, which update:owed has added.
+void note_owed(Program& program, const Mesh& mesh, const std::string& axis, const Codec& codec) {
+    int64_t count = 0, bytes = 0;
+    for (ValueId id = 0; id < std::ssize(program.values); ++id) {
+        const Value& value = program.value(id);
+        if (!value.init.flag(islands_add)) continue;
+        std::vector<Mark> marks = splits_of(program, mesh, id, axis);
+        for (const Mark& inherited : splits_of(program, mesh, value.of, axis))
+            if (std::ranges::find(marks, inherited.axis, &Mark::axis) == marks.end()) marks.push_back(inherited);
+        int64_t own = value.type.bytes();
+        for (const Mark& mark : marks) own /= mesh.size(mark.axis);
+        ++count, bytes += own;
+    }
+    program.note(none,
+                 fmt::format("feedback of {} over {}: {} of errors, {} a rank", codec.name, axis,
+                             plural(count, "array"), bytes_text(bytes)),
+                 {});
+}
+
 }  // namespace
 
 std::string error_name(std::string_view param, std::string_view axis) {
@@ -118,6 +137,10 @@ void add_errors(Program& program, const Mesh& mesh) {
                 "feedback out",
                 axis, codec.name,
                 codec.sums_in ? "is summed without decoding, so that nothing is left out" : "leaves nothing out"));
+        if (program.edge(axis, Phase::update).flag(islands_option)) {
+            note_owed(program, mesh, axis, codec);
+            continue;
+        }
         const auto error = [&](const Value& param, std::vector<Mark>& marks) {
             Value made;
             made.name = error_name(param.name, axis);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "compile/islands.h"
 #include "compile/passes/code_errors.h"
 #include "ir/describe.h"
 #include "ir/op.h"
@@ -213,6 +214,13 @@ ValueId SumOps::error_of(const Op& sum) const {
     for (size_t dim = 0; dim < splits.size(); ++dim)
         for (const AxisId split : splits[dim]) rows.set(split, Placement::split(1 + static_cast<int>(dim)));
     rows.set(axis(sum), Placement::split(0));
+    if (const ValueId moved = moved_by(program_, sum); moved != none) {
+        if (program_.value(moved).layout == rows) return moved;
+        throw Error(sum.origin, fmt::format("{} cannot have feedback over {}: it is not split over the mesh as {} is\n  "
+                                            "leave feedback out",
+                                            describe(program_, sum.inputs[0]), sum.attributes.text("axis"),
+                                            describe(program_, moved)));
+    }
     return state_of(sum, error_name, rows, "feedback", "leave feedback out");
 }
 
@@ -235,6 +243,12 @@ ValueId SumOps::guard_of(ValueId param) const {
     return none;
 }
 
+bool SumOps::settle(const Op& sum) {
+    const ValueId moved = feeds_back(sum) ? moved_by(program_, sum) : none;
+    if (moved != none && program_.value(moved).role == Role::state) carry(sum, moved, none);
+    return false;
+}
+
 void SumOps::keep_states() {
     for (const auto& [sum, state, value] : carried_) {
         ValueId next = value;
@@ -249,7 +263,9 @@ void SumOps::keep_states() {
                             "scale skips\n  update the params in the program that computes their gradients, or "
                             "use a codec that keeps nothing, without feedback",
                             describe(program_, state), program_.name));
-        if (apply != none) next = add("select", update, {apply, next, state}, {}, Layout(program_.value(state).layout));
+        const Layout rests = program_.value(state).layout;
+        if (next == none) next = add("scale", update, {state}, {{"by", 0.0}}, rests);
+        if (apply != none) next = add("select", update, {apply, next, state}, {}, rests);
         program_.updates.push_back({state, next});
     }
 }

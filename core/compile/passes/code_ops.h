@@ -88,7 +88,9 @@ protected:
                      std::string_view remedy) const;
     /// The state with the errors of a sum's terms: [members, ..], a row as the term. Throws Error if there can be none.
     ValueId error_of(const Op& sum) const;
-    /// Sets the next value of a state.
+    /// Clears the errors that a sum of islands has included, since it is sent unencoded; false.
+    bool settle(const Op& sum);
+    /// Sets the next value of a state; none: zeros.
     void carry(const Op& sum, ValueId state, ValueId next) { carried_.push_back({sum, state, next}); }
 
 private:

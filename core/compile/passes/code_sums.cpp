@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "compile/islands.h"
 #include "compile/passes/code_errors.h"
 #include "ir/describe.h"
 #include "ir/op.h"
@@ -35,12 +36,12 @@ std::vector<int64_t> after_rows(std::vector<int64_t> perm) {
 bool CodeSums::takes(const Op& sum, const Codec& codec) {
     const ValueId term = sum.inputs[0];
     const std::string axis_name = sum.attributes.text("axis");
-    if (is_plain(sum, term, axis_name, codec)) return false;
+    if (is_plain(sum, term, axis_name, codec)) return settle(sum);
     if (const OpId maker = program_.value(term).op; maker != none)
         if (std::ranges::any_of(program_.op(maker).inputs, [&](ValueId id) { return is_sent(program_.value(id)); }))
             gathered_.insert(sum.outputs[0]);
     const Cut how = cut(sum);
-    if (how.size < codec.block) return is_short(sum, term, axis_name, codec);
+    if (how.size < codec.block) return is_short(sum, term, axis_name, codec) || settle(sum);
     refuse_other_sums(sum, codec);
     if (how.padding() > 0)
         program_.note(
@@ -217,6 +218,8 @@ void CodeSums::send(Op sum, const Codec& codec) {
         x = add("cast", sent.sum, {x}, {{"dtype", std::string("f32")}}, placed(sent, 4, 0, 2));
     if (const auto error = error_of_.find(sent.sum.outputs[0]); error != error_of_.end()) {
         sent.error = error->second;
+    }
+    if (sent.error != none && moved_by(program_, sent.sum) == none) {  // else the term has it already
         // Terms are gradients of the scaled loss, errors those of the loss itself.
         ValueId own = in_parts(sent, sent.error);
         if (const auto scale = program_.find("loss_scale"))

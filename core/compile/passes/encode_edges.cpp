@@ -85,7 +85,7 @@ public:
         coded_.note_unencoded();
         factors_.note_unencoded();
         moves_.note_unencoded();
-        if (messages_.empty() && narrowed_.empty() && passes_.empty()) return;
+        if (messages_.empty() && narrowed_.empty() && passes_.empty()) return coded_.keep_states();
         find_readers();
         std::vector<Op> old = std::move(program_.ops);
         program_.ops.clear();
@@ -144,6 +144,7 @@ private:
             const std::string axis = op.attributes.text("axis");
             const Codec& codec = codec_named(program_, program_.codec(axis, option), op.origin);
             if (!codec.encodes() || !shortens(codec, op.inputs[0])) continue;
+            if (sums_over_islands(op)) refuse_whole(op, axis, codec);
             if (option != "codec" && moves_.is_plain(op, op.inputs[0], axis, codec)) continue;
             if (sums_over_ranks(op) && codec.sums_in)
                 narrowed_[i] = *codec.sums_in;
@@ -178,6 +179,19 @@ private:
             program_.note(
                 none, where + ": blocks are counted in what each rank sends, so results depend on the mesh, as sums do",
                 origin);
+    }
+
+    /// Throws Error where islands send whole values, and codec or feedback are for what they moved a param by.
+    void refuse_whole(const Op& op, const std::string& axis, const Codec& codec) const {
+        if (moved_by(program_, op) != none) return;
+        const std::string what = fmt::format("params and other whole values over {}", axis);
+        require_near(program_, codec, what,
+                     "\n  or send what islands moved a param by and say so, as diloco does (update:moved)", op.origin);
+        if (program_.edge(axis, Phase::backward).flag("feedback"))
+            throw Error(op.origin, fmt::format("{} cannot have feedback: what encoding left out of an earlier value is "
+                                               "wrong in the next one\n  leave feedback out, or send what islands moved "
+                                               "a param by and say so, as diloco does (update:moved)",
+                                               what));
     }
 
     /// Throws Error for a value that rolls from member to member of an axis that has a codec for it.

@@ -24,7 +24,7 @@ struct Value {
     std::vector<std::string> dims;  ///< logical name of each dim, "" for an unnamed one
     Role role = Role::temporary;
     Attributes init;    ///< initial contents of a param or state: {kind = normal|uniform|zeros|ones, scale}
-    ValueId of = none;  ///< for an optimizer state: the param that it belongs to
+    ValueId of = none;  ///< of a state: its param; of a sum over islands: what `moved_by` returns
     int stage = none;   ///< of a param or state: the pipeline stage that holds it; none: the first that reads it
     OpId op = none;     ///< the op that produces it; none for input, param and state
     int output = 0;     ///< index of the value among the outputs of `op`

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "compile/capacity.h"
 #include "compile/islands.h"
+#include "compile/passes/code_errors.h"
 #include "compile/program_set.h"
 #include "compile/step_value.h"
 #include "ir/describe.h"
@@ -225,6 +226,48 @@ int update_arrived(lua_State* L) {
     return 1;
 }
 
+/// The state of what encoding has left out of what islands sent of a param; none: they have no feedback, or it is a
+/// vector, which is not encoded.
+ValueId state_owed(lua_State* L, Tape& tape, ValueId p) {
+    const Value& param = tape.program->value(p);
+    const bool matrix = tape.whole && param.type.shape.size() > 2;
+    if (!matrix || !tape.program->edge(param.dims[0], Phase::backward).flag("feedback")) return none;
+    const std::string name = error_name(param.name, param.dims[0]);
+    if (const auto known = tape.program->find(name)) return *known;
+    return tape.builder.state(p, name, TensorType{DType::f32, param.type.shape},
+                              {{"kind", std::string("zeros")}, {std::string(islands_add), true}}, where(L));
+}
+
+/// update:owed(p): what encoding has left out of what islands sent of the param, to be added to what they send next;
+/// nil without feedback.
+int update_owed(lua_State* L) {
+    const std::shared_ptr<Tape> tape = check<UpdateView>(L, 1).tape;
+    const ValueId owed = state_owed(L, *tape, check_own(L, 2, tape));
+    if (owed == none)
+        lua_pushnil(L);
+    else
+        push_symbol(L, tape, owed);
+    return 1;
+}
+
+/// update:moved(p, sum): says that the sum over islands is of what they moved the param by, with what they owed, so that
+/// any codec may send it.
+int update_moved(lua_State* L) {
+    const std::shared_ptr<Tape> tape = check<UpdateView>(L, 1).tape;
+    const ValueId p = check_own(L, 2, tape), sum = check_own(L, 3, tape);
+    const Program& program = *tape->program;
+    Shape slice = program.value(p).type.shape;
+    if (!tape->whole || program.value(p).role != Role::param)
+        bad_argument(L, 2, fmt::format("{} is not a param of all islands", describe(program, p)));
+    slice.erase(slice.begin());
+    if (program.value(sum).role != Role::temporary || program.value(sum).type != TensorType{DType::f32, slice})
+        bad_argument(L, 3, fmt::format("{} is not a sum over islands, f32 of the shape of {} without its first dim",
+                                       describe(program, sum), describe(program, p)));
+    const ValueId owed = state_owed(L, *tape, p);
+    tape->program->value(sum).of = owed == none ? p : owed;
+    return 0;
+}
+
 /// update:states(apply): the states of o.state take their next values where `apply`, u8 [], is not 0.
 int update_states(lua_State* L) {
     const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
@@ -332,6 +375,8 @@ void open_update(lua_State* L) {
                                {"set", guard<update_set>},
                                {"send", guard<update_send>},
                                {"arrived", guard<update_arrived>},
+                               {"owed", guard<update_owed>},
+                               {"moved", guard<update_moved>},
                                {"states", guard<update_states>},
                                {"result", guard<update_result>},
                                {"loss", guard<update_loss>},

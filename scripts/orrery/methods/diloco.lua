@@ -33,7 +33,7 @@ return function(program, options)
     local mean = islands.meet(update)
     for p in update:params() do
       local outer = update:state(p, "outer")
-      local away = mean(outer - p)
+      local away = mean(outer - p, p)
       if options.outer then                                    -- `outer` has the gradient until `keep`
         update:set(outer, away)
         update:set(p, outer)
