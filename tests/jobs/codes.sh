@@ -47,6 +47,9 @@ own 1/256 > right.lua
 $orrery verify right.lua "${sizes[@]}" --set script.codec=halves > own.log 2>&1 ||
     { cat own.log; fail "a codec in Lua does not pass"; }
 grep -q "gradients are sent as halves over dp" own.log || { cat own.log; fail "the codec in Lua is not used"; }
+sed 's/return { (add("cast"/return { add.nothing, (add("cast"/' right.lua > wrong.lua
+refused "codec halves, encode of f32[|wrong.lua:4: attempt to index" $orrery check wrong.lua "${sizes[@]}" \
+    --set script.codec=halves
 # The third returns -x, so that the encoding of an all_reduce's sum undoes that of its terms.
 for wrong in "1e-9 1e-09" "1 1 -1.0"; do
     set -- $wrong
