@@ -96,6 +96,9 @@ for near in false true; do
     [ $near = true ] || grep -q "whole values over site cannot be sent as halves" near.err ||
         { cat near.err; fail "a codec that is not near is not named"; }
 done
+sed 's/return { (add("cast"/return { add.nothing, (add("cast"/' right.lua > wrong.lua
+refused "codec halves, encode of f32[|wrong.lua:4: attempt to index" $orrery check wrong.lua "${sizes[@]}" \
+    --set script.codec=halves
 # The third returns -x, so that the encoding of an all_reduce's sum undoes that of its terms.
 for wrong in "1e-9 1e-09" "1 1 -1.0"; do
     set -- $wrong

@@ -25,6 +25,7 @@ exported eight whole
 grep -q "whole: exported llama of step 1, 21 tensors in 1 file, 18.7 KiB of bf16" exported.txt ||
     fail "$(cat exported.txt)"
 same whole "$fixtures/llama" "dp=2 tp=2 pp=2: the export is not what was imported"
+grep -q rounded exported.txt && fail "values of bf16 are reported as rounded: $(cat exported.txt)"
 exported eight cut/ --shard-gb 0.000007 --step 1
 same cut "$fixtures/llama" "several files: the export is not what was imported"
 [ "$(ls cut)" = "$(ls "$fixtures/llama" | sed 's/expected.safetensors/generation_config.json/')" ] ||
@@ -83,6 +84,18 @@ $look keys upcycled config.json 'model_type="mixtral"' num_local_experts=3 num_e
 imported upcycled_again upcycled
 exported upcycled_again upcycled_twice
 same upcycled_twice upcycled "a mixture made of a dense model, read again"
+# Trained as two islands, it scores a text as its export does, for windows of one size and weights of one type.
+imported mixture "$fixtures/llama" --set script.experts=3 --set script.lr=0.05 --set script.warmup=1 \
+    --set train.steps=10 --set mesh.site=2 --set script.method=local_sgd --set script.sync_every=5 \
+    --set run.transport=threads
+exported mixture mixture.bf16
+grep -q "f32 are rounded to it, as config.json says; --dtype f32 keeps them" exported.txt || fail "$(cat exported.txt)"
+exported mixture mixture.f32 --dtype f32
+for place in mixture mixture.f32; do
+    exits 0 scored $orrery evaluate $place ids.bin --window 12 --set data.token_bytes=2 --set data.vocab=31
+    sed -nE 's/^perplexity +//p' scored.txt
+done | paste - - | tee perplexities.txt | awk '{ d = $1 - $2; if (NF != 2 || d > 1e-5 * $1 || -d > 1e-5 * $1) exit 1 }
+    END { if (NR != 1) exit 1 }' || fail "a mixture of islands and its export: $(cat perplexities.txt)"
 imported bare_run "$fixtures/gpt2_bare"
 exported bare_run bare --dtype bf16
 $look types bare BF16 28 && $look keys bare config.json 'architectures=["GPT2LMHeadModel"]' 'dtype="bfloat16"' ||

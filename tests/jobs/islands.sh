@@ -33,7 +33,7 @@ run:train(data)
 LUA
 settings=(--set data.path=text.txt --set data.tokens_per_sequence=16 --set train.sequences_per_step=12
     --set train.steps=6 --set data.validation=0.1 --set train.evaluate_every=3 --set train.evaluate_batches=2
-    --set checkpoint.every_steps=1 --set run.timeout_s=20)
+    --set checkpoint.every_steps=1 --set run.timeout_s=20 --set run.transport=threads)
 ran() { trained_in "$1" islands.lua "${settings[@]}" "${@:2}"; losses "$1" > "$1.txt"; }
 same() { cmp -s "$1.txt" "$2.txt" || { paste "$1.txt" "$2.txt"; fail "$3"; }; }
 numbers() { grep "\"$2\"" "$1/metrics.jsonl" | sed -E "s/.*\"$2\":([^,}]+).*/\1/"; }
@@ -63,9 +63,11 @@ for method in local_sgd diloco gossip; do
     for case in "${cases[@]}"; do
         arguments=(--set mesh.site=2 --set script.method=$method --set script.every=2 --set script.adamw=true)
         for setting in $case; do arguments+=(--set "$setting"); done
+        ends="3 6"  # in a round; without a mesh also at the end of one, and between processes
+        [ -n "$case" ] || { ends="1 2 6"; arguments+=(--set run.transport=shm); }
         ran whole "${arguments[@]}"
         [ "$(wc -l < whole.txt)" -eq 6 ] || { cat whole.txt; fail "six steps of $method with $case"; }
-        for steps in 1 2 6; do ran part --set train.steps=$steps "${arguments[@]}"; done
+        for steps in $ends; do ran part --set train.steps=$steps "${arguments[@]}"; done
         same whole part "$method resumed with $case"
         [ -z "$case" ] && cp whole.txt alone.txt
         close alone whole "$method with $case"
@@ -173,7 +175,8 @@ ran two "${arguments[@]}" --set mesh.site=3 --set script.resume=round
 [ "$(wc -l < two.txt)" -eq 6 ] || { cat two.log; fail "three islands go on at the end of a round"; }
 
 # A stop takes effect where islands meet.
-$orrery run islands.lua "${settings[@]}" --set mesh.site=2 --set script.every=5 --set train.steps=1000000 \
+$orrery run islands.lua "${settings[@]}" --set run.transport=shm --set mesh.site=2 --set script.every=5 \
+    --set train.steps=1000000 \
     --set train.evaluate_every=0 --set checkpoint.every_steps=0 --set run.folder=stopped > stopped.log 2>&1 &
 run=$!
 wait_for steps_done stopped 7 || fail "seven steps"

@@ -32,7 +32,7 @@ settings=(--set data.path=text.txt --set data.tokens_per_sequence=16 --set train
 
 # Four islands end as the reference.
 for case in "" "mesh.dp=2 script.zero=3" "mesh.tp=2" "mesh.pp=2 train.microbatches=2"; do
-    arguments=(--set mesh.site=4 --set train.steps=30 --set checkpoint.every_steps=0)
+    arguments=(--set mesh.site=4 --set train.steps=30 --set checkpoint.every_steps=0 --set run.transport=threads)
     for setting in $case; do arguments+=(--set "$setting"); done
     trained_in table tables.lua "${settings[@]}" "${arguments[@]}"
     [ -s expected.txt ] || for step in $(seq 30); do
@@ -62,13 +62,14 @@ echo "$(simulated 50) $(simulated 0.4) $(simulated 0.1)" | tee steps.txt | awk '
 
 # A run resumes with the same bits after a fragment was sent (2, 3), and in a later round (11; 17, where another one has
 # arrived); also one whose fragments are codes on their way, and verified.
-for codec in none int4 owed; do
+for ends in "none 2 3 11 17 20" "int4 3 17 20" "owed 3 17 20"; do
+    read -r codec ends <<< "$ends"
     resumes=(--set mesh.site=2 --set checkpoint.every_steps=1 --set script.codec=${codec/owed/int4})
     [ $codec = owed ] && resumes+=(--set script.feedback=true)
     rm -rf whole part
     trained_in whole tables.lua "${settings[@]}" "${resumes[@]}" --set train.steps=20
     losses whole > whole.txt
-    for steps in 2 3 11 17 20; do
+    for steps in $ends; do
         trained_in part tables.lua "${settings[@]}" "${resumes[@]}" --set train.steps=$steps
     done
     losses part > part.txt

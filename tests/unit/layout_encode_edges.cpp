@@ -317,6 +317,35 @@ TEST_CASE("a codec of a plugin is loaded when it is named, and ranks compare its
     CHECK(parse(print(m.program), "p.ir", nullptr, m.program.codecs).codec("dp") == "mine");
 }
 
+TEST_CASE("a codec that mixes rows is refused, with the op and the array") {
+    const auto compiled_with = [](const std::string& op, const Attributes& how, bool decodes) {
+        Codec own;
+        own.name = "own", own.bound = 1;
+        own.encode = [=](const Coding& at, ValueId x) { return decodes ? std::vector{x} : at.add(op, {x}, how, {}); };
+        own.decode = [=](const Coding& at, const std::vector<ValueId>& codes, const Shape&) {
+            return decodes ? at.add(op, codes, how, {})[0] : codes[0];
+        };
+        Model m = mlp(16, 4, 12, true, true);
+        m.split_names({{"batch", "dp"}});
+        m.program.codecs = {std::make_shared<const Codec>(own)};
+        m.program.edge("dp", std::nullopt, "codec", std::string("own"), {});
+        compile(m.program, two(1));
+    };
+    const std::vector<std::pair<std::string, Attributes>> mixing{{"cumsum", {{"dim", int64_t{0}}}},
+                                                                 {"roll", {{"dim", int64_t{0}}, {"by", int64_t{1}}}}};
+    for (const bool decodes : {false, true})
+        for (const auto& [op, how] : mixing) {
+            INFO(op << (decodes ? " in decode" : " in encode"));
+            CHECK_THROWS_WITH(
+                compiled_with(op, how, decodes),
+                Catch::Contains(decodes ? "codec own, decode of codes of f32[2," : "codec own, encode of f32[2,") &&
+                    Catch::Contains(op + " mixes rows") && Catch::Contains("the last dim"));
+        }
+    Attributes last = mixing[0].second;
+    last.set("dim", int64_t{2});
+    CHECK_NOTHROW(compiled_with("cumsum", last, false));
+}
+
 TEST_CASE("a sum of codes is verified within the codec's bound of the plain one, and a mistake is named", "[slow]") {
     for (const char* codec : {"int8", "f8e4m3", "f8e5m2", "int4", "int2"})
         for (const int stage : {0, 1, 2, 3})

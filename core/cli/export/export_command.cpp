@@ -144,6 +144,8 @@ int export_command(const ExportCommand& command) {
                         what.c_str(), static_cast<long long>(steps[i]), count_text(written.tensors).c_str(),
                         plural(written.files, "file").c_str(), bytes_text(written.bytes).c_str(),
                         std::string(name_of(written.dtype)).c_str());
+            if (written.rounded && command.dtype.empty())
+                std::printf("  params of f32 are rounded to it, as config.json says; --dtype f32 keeps them\n");
             return 0;
         } catch (const Damaged& damage) {
             if (i + 1 == steps.size()) throw;

@@ -107,26 +107,52 @@ void CodeOps::reshape_to(ValueId out, const Op& like, ValueId x, const std::stri
         out);
 }
 
+namespace {
+
+/// Whether each dim of rows but the last passes through an op untouched: an element of an output needs only elements at
+/// the same place of these dims.
+bool keeps_rows(const Program& program, const Op& op, size_t rows) {
+    const FactorRule rule = rule_of(program, op);
+    const auto parallel = [&](int factor) { return rule.factors[factor].kind == Factor::Kind::parallel; };
+    for (const FactorRule::Dims& out : rule.outputs)
+        for (size_t dim = 0; dim < rows; ++dim) {
+            if (!std::ranges::all_of(out[dim], parallel)) return false;
+            for (size_t i = 0; i < op.inputs.size(); ++i)
+                if (program.value(op.inputs[i]).type.shape.size() > rows && rule.inputs[i][dim] != out[dim])
+                    return false;
+        }
+    return true;
+}
+
+/// Calls a function of a codec; its errors name the codec, the function and what it is given.
+template <class Work>
+auto call_codec(const Codec& codec, std::string_view function, const std::string& given, Work&& work) {
+    try {
+        return work();
+    } catch (const Error& error) {
+        throw Error(fmt::format("codec {}, {} of {}: {}", codec.name, function, given, error.what()), error.fault());
+    }
+}
+
+}  // namespace
+
 /// Traces ops of a codec on rows: all dims but the last stay as they are, and so do their layouts.
-AddPart CodeOps::tracer(const Op& like, const Codec& codec, const Shape& rows, const Layout& laid) {
-    return [this, &like, &codec, rows, laid](std::string_view kind, std::vector<ValueId> inputs, Attributes attributes,
-                                             const std::vector<ValueId>& into) {
+AddPart CodeOps::tracer(const Op& like, const Shape& rows, const Layout& laid) {
+    return [this, &like, rows, laid](std::string_view kind, std::vector<ValueId> inputs, Attributes attributes,
+                                     const std::vector<ValueId>& into) {
         if (!into.empty())
             throw Error(
                 like.origin,
-                fmt::format("codec {}: add of {} has a fourth argument, values to write to; ops of a codec make "
-                            "new values: leave it out",
-                            codec.name, kind));
+                fmt::format("add of {} has a fourth argument, values to write to; ops of a codec make new values: "
+                            "leave it out",
+                            kind));
         add(std::string(kind), like, std::move(inputs), std::move(attributes), laid);
         const std::vector<ValueId> outputs = program_.ops.back().outputs;
         for (const ValueId out : outputs) {
             const Shape& made = program_.value(out).type.shape;
             if (made.size() < rows.size() || !std::equal(rows.begin(), rows.end() - 1, made.begin()))
-                throw Error(
-                    like.origin,
-                    fmt::format("codec {}: {} makes {}, but encode and decode may change the last dim of {} "
-                                "alone",
-                                codec.name, kind, describe(program_, out), TensorType{DType::f32, rows}.text()));
+                throw Error(like.origin, fmt::format("{} makes {}, but encode and decode may change only the last dim",
+                                                     kind, describe(program_, out)));
             Layout layout(made.size());
             for (const auto& partial : laid.partials()) layout.set(partial.axis, Placement::partial(partial.op));
             for (size_t dim = 0; dim + 1 < rows.size(); ++dim)
@@ -134,25 +160,34 @@ AddPart CodeOps::tracer(const Op& like, const Codec& codec, const Shape& rows, c
                     layout.set(split, Placement::split(static_cast<int>(dim)));
             program_.value(out).layout = std::move(layout);
         }
+        if (!keeps_rows(program_, program_.ops.back(), rows.size() - 1))
+            throw Error(like.origin, fmt::format("{} mixes rows, but encode and decode may mix elements only along the "
+                                                 "last dim: ranks have different rows, so codes would depend on the "
+                                                 "mesh\n  apply {} to the last dim",
+                                                 kind, kind));
         return outputs;
     };
 }
 
 std::vector<ValueId> CodeOps::encoded(const Op& like, const Codec& codec, ValueId x) {
-    const AddPart add = tracer(like, codec, program_.value(x).type.shape, Layout(program_.value(x).layout));
-    const std::vector<ValueId> codes = codec.encode({program_, mesh_, add}, x);
-    if (codes.empty()) throw Error(like.origin, fmt::format("codec {}: encode returned no codes", codec.name));
-    return codes;
+    const TensorType type = program_.value(x).type;
+    const AddPart add = tracer(like, type.shape, Layout(program_.value(x).layout));
+    return call_codec(codec, "encode", type.text(), [&] {
+        std::vector<ValueId> codes = codec.encode({program_, mesh_, add}, x);
+        if (codes.empty()) throw Error(like.origin, "it returned no codes");
+        return codes;
+    });
 }
 
 ValueId CodeOps::decoded(const Op& like, const Codec& codec, const std::vector<ValueId>& codes, const Shape& rows) {
-    const AddPart add = tracer(like, codec, rows, Layout(program_.value(codes[0]).layout));
-    const ValueId x = codec.decode({program_, mesh_, add}, codes, rows);
+    const AddPart add = tracer(like, rows, Layout(program_.value(codes[0]).layout));
     const TensorType expected{DType::f32, rows};
-    if (program_.value(x).type != expected)
-        throw Error(like.origin, fmt::format("codec {}: decode makes {}, expected {}", codec.name,
-                                             describe(program_, x), expected.text()));
-    return x;
+    return call_codec(codec, "decode", "codes of " + expected.text(), [&] {
+        const ValueId x = codec.decode({program_, mesh_, add}, codes, rows);
+        if (program_.value(x).type != expected)
+            throw Error(like.origin, fmt::format("it makes {}, expected {}", describe(program_, x), expected.text()));
+        return x;
+    });
 }
 
 bool SumOps::wait_for(const Op& sum, int64_t bytes) {

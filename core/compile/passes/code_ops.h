@@ -39,7 +39,7 @@ protected:
     ValueId permuted(const Op& like, ValueId x, const std::vector<int64_t>& perm);
     /// Reshapes what was decoded to `out`, a message's result.
     void reshape_to(ValueId out, const Op& like, ValueId x, const std::string& axis, const Codec& codec);
-    /// x [.., n] -> codes. All dims but the last stay as they are.
+    /// x [.., n] -> codes. All dims but the last stay as they are, and no op mixes elements along them.
     std::vector<ValueId> encoded(const Op& like, const Codec& codec, ValueId x);
     /// Codes -> f32 of this shape.
     ValueId decoded(const Op& like, const Codec& codec, const std::vector<ValueId>& codes, const Shape& rows);
@@ -55,7 +55,7 @@ private:
     std::map<std::string, Unencoded> unencoded_;  ///< by where and why
 
     /// `rows`: shape of what is encoded. The output of each op has the layout `laid` in all dims but the last.
-    AddPart tracer(const Op& like, const Codec& codec, const Shape& rows, const Layout& laid);
+    AddPart tracer(const Op& like, const Shape& rows, const Layout& laid);
 };
 
 /// What both kinds of coded sums have: sums are sent first and finished together, up to the size of a bucket, and have

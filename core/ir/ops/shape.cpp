@@ -158,8 +158,9 @@ std::vector<Typed> infer_slice(Infer& at) {
     const int64_t start = at.attributes.integer("start");
     const int64_t size = at.attributes.integer("size");
     if (start < 0 || size < 1 || start + size > at.shape(0)[d]) {
-        at.fail(
-            fmt::format("elements {} to {} of dim {} are out of range of {}", start, start + size - 1, d, at.show(0)));
+        at.fail(fmt::format("start = {}, size = {}: out of range of the {} elements of dim {} of {}", start, size,
+                            at.shape(0)[d],
+                            at.dims(0)[d].empty() ? fmt::format("{}, counted from 0,", d) : at.dims(0)[d], at.show(0)));
     }
     Typed y = at.typed(0);
     y.type.shape[d] = size;

@@ -45,8 +45,10 @@ std::vector<ValueId> call_encode(State& state, int function, const Coding& at, V
         push_symbol(L, call.tape, x);
         push_add(L, call.tape, x);
         lua_call(L, 2, 1);
+        if (!lua_istable(L, -1))
+            throw Error(origin, fmt::format("it returned {}; return a list, {{ q, scale }}", type_text(L, -1)));
         codes = check_values(L, lua_gettop(L), call.tape, "codes");
-        if (codes.empty()) throw Error(origin, "o.codec: encode returned no codes; return a list, { q, scale }");
+        if (codes.empty()) throw Error(origin, "it returned no codes; return a list, { q, scale }");
     });
     return codes;
 }
@@ -64,8 +66,7 @@ ValueId call_decode(State& state, int function, const Coding& at, const std::vec
         lua_call(L, 3, 1);
         const Symbol* const made = test<Symbol>(L, -1);
         if (!made || made->tape != call.tape)
-            throw Error(origin,
-                        fmt::format("o.codec: decode returned {}; return a value that add returned", type_text(L, -1)));
+            throw Error(origin, fmt::format("it returned {}; return a value that add returned", type_text(L, -1)));
         decoded = made->id;
     });
     return decoded;

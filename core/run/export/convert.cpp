@@ -64,7 +64,18 @@ int64_t convert_from(const std::byte* from, std::byte* to, DType to_type, int64_
     return convert_as<From, Float16>(from, to, rows, columns, transpose);
 }
 
+template <class To>
+bool rounds_to(const std::byte* from_bytes, int64_t count) {
+    const auto* from = reinterpret_cast<const float*>(from_bytes);
+    return std::any_of(from, from + count, [](float x) { return static_cast<float>(To(x)) != x && !std::isnan(x); });
+}
+
 }  // namespace
+
+bool rounds(const std::byte* from, DType from_type, DType to_type, int64_t count) {
+    if (from_type != DType::f32 || to_type == DType::f32) return false;
+    return to_type == DType::bf16 ? rounds_to<BFloat16>(from, count) : rounds_to<Float16>(from, count);
+}
 
 bool is_exported(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
 

@@ -15,4 +15,7 @@ bool is_exported(DType dtype);
 int64_t convert(const std::byte* from, DType from_type, std::byte* to, DType to_type, int64_t rows, int64_t columns,
                 bool transpose);
 
+/// Whether one of `count` elements of f32 is not a value of the 16-bit type; false for other types.
+bool rounds(const std::byte* from, DType from_type, DType to_type, int64_t count);
+
 }  // namespace orrery

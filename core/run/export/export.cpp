@@ -59,6 +59,7 @@ public:
     }
 
     int64_t bytes() const { return bytes_; }
+    bool rounded() const { return rounded_; }
 
     /// Writes the whole file. Throws Error unless it reads back as written, including its header.
     void write(BlockReader& params, int64_t block_bytes) {
@@ -202,6 +203,7 @@ private:
         else
             params.read(param, source, raw);
         if (stored == dtype && columns == 0) return raw;
+        rounded_ = rounded_ || rounds(raw.data(), stored, dtype, source.count());
         const std::span<std::byte> turned = first_of(turned_, byte_count(dtype, source.shape));
         const int64_t width = columns > 0 ? columns : source.count();
         const int64_t lost =
@@ -236,6 +238,7 @@ private:
     std::optional<OutputFile> file_;
     std::vector<Written> blocks_;  ///< blocks that are written but not yet passed to the reader
     int64_t pending_ = 0;
+    bool rounded_ = false;
 };
 
 std::string json_text(const Json& json) {
@@ -312,6 +315,7 @@ Exported export_checkpoint(CheckpointStore& store, const Manifest& manifest, con
     for (size_t i = 0; i < files.size(); ++i) {
         TensorFile file(out, file_name_of(i, files.size()), tensors, files[i]);
         file.write(params, options.block_bytes);
+        exported.rounded |= file.rounded();
     }
     if (files.size() > 1) out.write("model.safetensors.index.json", index_text(tensors, files, exported));
     const bool copied =

@@ -21,6 +21,7 @@ struct ExportOptions {
 struct Exported {
     int64_t tensors = 0, files = 0, elements = 0, bytes = 0;
     DType dtype = DType::f32;
+    bool rounded = false;  ///< whether params of f32 have other values in dtype
 };
 
 /// Writes the params of a committed step in the layout of transformers' save_pretrained: config.json,
