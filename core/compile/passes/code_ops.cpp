@@ -185,24 +185,25 @@ bool SumOps::feeds_back(const Op& sum) const {
     return program_.edge(sum.attributes.text("axis"), Phase::backward).flag("feedback");
 }
 
-ValueId SumOps::state_of(const Op& sum, const StateName& name, const Layout& layout, std::string_view what,
-                         std::string_view remedy) const {
+ValueId SumOps::state_of(const Op& sum, const StateName& name, Layout layout, std::string_view what,
+                         std::string_view remedy) {
     const ValueId term = sum.inputs[0];
     const std::string axis = sum.attributes.text("axis");
-    const auto fail = [&](std::string_view why) {
-        throw Error(sum.origin, fmt::format("{} cannot have {} over {}: {}\n  {}", describe(program_, term), what, axis,
-                                            why, remedy));
-    };
-    std::optional<ValueId> state;
-    for (const auto& [param, grad] : program_.grads())
-        if (original_of(program_, grad) == original_of(program_, term))
-            state = program_.find(name(program_.value(param).name, axis));
-    if (!state) fail("it is not the gradient of a single param");
-    if (program_.value(*state).layout != layout) fail("it is not split over the mesh as its param is");
-    return *state;
+    for (const auto& [param, grad] : program_.grads()) {
+        if (original_of(program_, grad) != original_of(program_, term)) continue;
+        const std::optional<ValueId> state = program_.find(name(program_.value(param).name, axis));
+        if (!state) continue;
+        int64_t& rows = program_.value(*state).type.shape[0];
+        rows = 1;
+        for (const AxisId split : layout.splits()[0]) rows *= mesh_.size(split);
+        program_.value(*state).layout = std::move(layout);
+        return *state;
+    }
+    throw Error(sum.origin, fmt::format("{} cannot have {} over {}: it is not the gradient of a single param\n  {}",
+                                        describe(program_, term), what, axis, remedy));
 }
 
-ValueId SumOps::error_of(const Op& sum) const {
+ValueId SumOps::error_of(const Op& sum) {
     if (in_loop(sum))
         throw Error(sum.origin, fmt::format("{} cannot have feedback over {}: it is sent in each micro-batch, and "
                                             "errors are carried from step to step\n  use zero = 1, or leave "
@@ -213,7 +214,7 @@ ValueId SumOps::error_of(const Op& sum) const {
     for (size_t dim = 0; dim < splits.size(); ++dim)
         for (const AxisId split : splits[dim]) rows.set(split, Placement::split(1 + static_cast<int>(dim)));
     rows.set(axis(sum), Placement::split(0));
-    return state_of(sum, error_name, rows, "feedback", "leave feedback out");
+    return state_of(sum, error_name, std::move(rows), "feedback", "leave feedback out");
 }
 
 /// The value that is 0 in a step that leaves the param as it is; none: every step updates it.

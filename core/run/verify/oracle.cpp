@@ -299,13 +299,12 @@ void Oracle::take_sources(int64_t step) {
     const size_t known = annotated_.values.size();
     for (size_t i = 0; i < propagated_.values.size(); ++i) {
         const bool added = i >= known;  // inputs that propagation added are the ranks' status word
-        const Program& program = added ? propagated_ : annotated_;
-        const Value& value = program.values[i];
+        const Value& value = propagated_.values[i];
         if (value.role == Role::temporary || (added && value.role != Role::input)) continue;
         const std::vector<std::byte> whole = contents_(value, step);
         if (std::ssize(whole) != value.type.bytes())
             throw Error(value.origin,
-                        "the contents of " + describe(program, i) + " have " + std::to_string(whole.size()) + " bytes");
+                        "the contents of " + describe(propagated_, i) + " have " + std::to_string(whole.size()) + " bytes");
         sources_[i] = std::make_shared<Array>(value.type.bytes());
         std::memcpy(sources_[i]->data, whole.data(), whole.size());
     }
