@@ -108,6 +108,20 @@ run_tiny lost 11 --set script.floor=1 --set mesh.dp=1 --set 'checkpoint.drop=["*
 grep -q "dropped, as checkpoint.drop says: wpe.weight.error.dp" lost.log && grep -q "resumed from step 10" lost.log ||
     { cat lost.log; fail "what was dropped is not told"; }
 
+# Codes between the copies of hybrid sharding alone: errors are of a rank's own part, and resume with other ranks.
+hybrid=(--set script.zero=1 --set script.codec=rep=int4 --set script.feedback=true --set script.floor=1
+    --set run.threads_per_rank=1)
+run_tiny hybrid 20 "${hybrid[@]}" --set mesh.rep=2 > hybrid.log 2>&1 || { cat hybrid.log; fail "codes over rep"; }
+run_tiny hybrid_parts 10 "${hybrid[@]}" --set mesh.rep=2 > hybrid.log 2>&1 || { cat hybrid.log; fail "first part"; }
+cp -r hybrid_parts hybrid_more
+run_tiny hybrid_parts 20 "${hybrid[@]}" --set mesh.rep=2 > hybrid.log 2>&1 || { cat hybrid.log; fail "second part"; }
+losses hybrid > whole.txt
+losses hybrid_parts > parts.txt
+cmp whole.txt parts.txt || fail "another trajectory after resuming with codes over rep"
+run_tiny hybrid_more 12 "${hybrid[@]}" --set mesh.dp=1 --set mesh.rep=4 > hybrid.log 2>&1 ||
+    { cat hybrid.log; fail "four copies"; }
+grep -q "resumed from step 10" hybrid.log || { cat hybrid.log; fail "four copies did not resume"; }
+
 # Factors, which powersgd keeps from step to step, are saved; another number of ranks of dp or tp goes on with them.
 factors=(--set script.codec=powersgd/4 --set script.feedback=true --set script.floor=1 --set script.heads=4
     --set run.threads_per_rank=1)

@@ -176,9 +176,11 @@ void SumOps::refuse_other_sums(const Op& sum, const Codec& codec) const {
         if (mesh_.axis(partial.axis).name != axis && !mesh_.axis(partial.axis).sequential)
             throw Error(
                 sum.origin,
-                fmt::format("{} cannot be sent over {} as {}: it is summed over {}, too\n  give the codec to an "
-                            "axis with sums over no other, or use bf16",
-                            describe(program_, sum.inputs[0]), axis, codec.name, mesh_.axis(partial.axis).name));
+                fmt::format(
+                    "{} cannot be sent over {} as {}: it is summed over {}, too\n  give one of both axes alone a "
+                    "codec, as in codec = \"{}={}\", or use bf16 for both",
+                    describe(program_, sum.inputs[0]), axis, codec.name, mesh_.axis(partial.axis).name,
+                    mesh_.axis(partial.axis).name, codec.name));
 }
 
 bool SumOps::feeds_back(const Op& sum) const {

@@ -83,8 +83,8 @@ protected:
     /// Name of a param's state for an axis.
     using StateName = std::function<std::string(std::string_view param, std::string_view axis)>;
     /// The state of the param that has the sum as its gradient. It gets this layout, that of the term, and a row for
-    /// each member of the axes that split its first dim: a gradient may be summed while it is split more than its param.
-    /// Throws Error if there is no such state: the term cannot have `what`.
+    /// each member of the axes that split its first dim: a gradient may be summed while it is split more than its
+    /// param. Throws Error if there is no such state: the term cannot have `what`.
     ValueId state_of(const Op& sum, const StateName& name, Layout layout, std::string_view what,
                      std::string_view remedy);
     /// The state with the errors of a sum's terms: [members, ..], a row as the term. Throws Error if there can be none.
