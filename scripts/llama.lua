@@ -21,6 +21,7 @@ local declared = script_options.with_codecs(script_options.with_methods {
   warmup   = { 50, "steps until the peak" },
   sequence = { false, "mesh axis tp: split the activations between the blocks over the sequence" },
   zero     = { 0, "mesh axes dp, cp: 1, 2 or 3 also splits optimizer states, gradients, params" },
+  replicate = { "rep", "mesh axis that splits the batch and holds copies of what zero splits over dp, cp (HSDP)" },
 })
 local opt = o.options(declared)
 
@@ -35,12 +36,13 @@ local program = o.trace("llama", packed and data.placed or data.signature, funct
 end)
 local adamw = o.optim.adamw { lr = o.lr.cosine { peak = opt.lr, warmup = opt.warmup, floor = opt.lr / 10 } }
 program:weights(model:tensors())
+local replicate = script_options.replicate(declared, opt, o.config.mesh)
 local axes = script_options.data_axes(opt, { "dp", "cp" })
 local strategies = {                                          -- an axis that the mesh lacks is skipped
   o.strategy.pipeline { axis = "pp" },
   o.strategy.context { axis = "cp", method = opt.context, order = opt.order },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence },
-  o.strategy.data { axis = axes, codec = opt.codec, feedback = opt.feedback, zero = opt.zero },
+  o.strategy.data { axis = axes, replicate = replicate, codec = opt.codec, feedback = opt.feedback, zero = opt.zero },
   script_options.codecs(opt, axes),
 }
 script_options.train(program, adamw, strategies, declared, opt)

@@ -389,6 +389,7 @@ std::string Recipe::digest() const {
     }
     for (const Decomposition& own : redistribution.decompositions)
         text += fmt::format("decomposes {} over {}: {}\n", own.op, own.axis, own.text);
+    for (const std::string& own : codecs) text += "codec " + own;
     return sha256(text);
 }
 

@@ -111,13 +111,14 @@ struct Recipe {
     std::optional<LossScale> loss_scale;
     BatchRamp ramp;
     PropagateOptions redistribution;  ///< limits that the script sets on redistributions, and its decompositions
+    std::vector<std::string> codecs;  ///< texts of the codecs that the script declares (Codec::text)
     PublishedWeights weights;
     PassLook look;
     /// Runs work that calls the recipe's functions on the script's thread, which waits in run:train. Thread-safe.
     std::function<void(const std::function<void()>& work)> later;
 
-    /// A hash of names and numbers of the recipe, and of its decompositions' text, which ranks compare before they make
-    /// programs. What its functions and strategies do is compared later, by fingerprints of plans.
+    /// A hash of names and numbers of the recipe, and of its decompositions' and codecs' text, which ranks compare
+    /// before they make programs. What its functions and strategies do is compared later, by fingerprints of plans.
     std::string digest() const;
 };
 

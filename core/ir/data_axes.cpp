@@ -2,8 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
+#include "base/suggest.h"
+#include "base/text.h"
 #include "ir/codecs.h"
 #include "orrery/axes.h"
 
@@ -60,13 +63,39 @@ GradientMessages GradientMessages::read(Config& options, std::string_view strate
     return {bucket_mib, codec, feedback};
 }
 
-void GradientMessages::mark(Program& program, const Mesh& mesh, std::string_view axis, const Origin& origin) const {
-    codec_named(program, codec, origin);  // a wrong name is an error also where nothing is sent
-    if (mesh.size(axis) == 1) return;
-    split_batch(program, axis, origin);
-    program.bucket(axis, bucket_mib * 1024 * 1024, origin);
-    if (codec != "none") program.edge(axis, std::nullopt, "codec", codec, origin);
-    if (feedback) program.edge(axis, std::nullopt, "feedback", true, origin);
+/// "rep=int4,dp=bf16" by axis; empty for a codec of all axes.
+static std::map<std::string, std::string> codecs_by_axis(const std::string& text, const std::vector<std::string>& axes,
+                                                         const Origin& origin) {
+    std::map<std::string, std::string> named;
+    if (text.find('=') == text.npos) return named;
+    for (const std::string& part : split(text, ',')) {
+        const size_t cut = std::min(part.find('='), part.size());
+        const std::string axis = part.substr(0, cut);
+        if (cut == part.size() || !std::ranges::count(axes, axis))
+            throw Error(origin,
+                        fmt::format("codec {}: {} is not an axis over which this strategy sends gradients; name "
+                                    "those with a codec, as in \"{}=int8\"{}",
+                                    quote(text), quote(axis), axes.back(), choices("its axes", axis, axes)));
+        if (!named.emplace(axis, part.substr(cut + 1)).second)
+            throw Error(origin, fmt::format("codec {}: it names the axis {} twice", quote(text), axis));
+    }
+    return named;
+}
+
+void GradientMessages::mark(Program& program, const Mesh& mesh, const std::vector<std::string>& axes,
+                            const Origin& origin) const {
+    const std::map<std::string, std::string> named = codecs_by_axis(codec, axes, origin);
+    for (const std::string& axis : axes) {
+        const auto found = named.find(axis);
+        const std::string own = named.empty() ? codec : found == named.end() ? "none" : found->second;
+        const Codec& coded = codec_named(program, own, origin);  // a wrong name is an error also where nothing is sent
+        if (mesh.size(axis) == 1) continue;
+        split_batch(program, axis, origin);
+        program.bucket(axis, bucket_mib * 1024 * 1024, origin);
+        if (own != "none") program.edge(axis, std::nullopt, "codec", own, origin);
+        if (feedback && (named.empty() || (coded.encodes() && !coded.sums_in)))
+            program.edge(axis, std::nullopt, "feedback", true, origin);
+    }
 }
 
 }  // namespace orrery

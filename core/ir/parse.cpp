@@ -6,6 +6,7 @@
 
 #include "ir/edges.h"
 #include "ir/line.h"
+#include "orrery/codec.h"
 
 namespace orrery {
 
@@ -327,12 +328,26 @@ private:
         program_.edge(axis, phase, option.name, std::move(value), place_);
     }
 
+    /// Reads a codec that the script had declared: its name, without its functions.
+    void declares(Line& line) {
+        Codec own{.name = line.word(), .text = "in a script"};
+        own.near = line.take("near");
+        const Error lost(place_, fmt::format("codec {}: a printed program has no functions of a script's codecs; use "
+                                             "the script itself",
+                                             own.name));
+        own.encode = [lost](const Coding&, ValueId) -> std::vector<ValueId> { throw lost; };
+        own.decode = [lost](const Coding&, const std::vector<ValueId>&, const Shape&) -> ValueId { throw lost; };
+        program_.codecs.push_back(std::make_shared<const Codec>(std::move(own)));
+    }
+
     void note(Line& line) {
         const std::string what = line.word();
         if (what == "store" || what == "use") {
             mark(line, what == "store");
         } else if (what == "microbatches") {
             program_.microbatches(line.integer(), place_);
+        } else if (what == "declares") {
+            declares(line);
         } else if (const EdgeOption* option = find_edge_option(what)) {
             edge(line, *option);
         } else if (what == "stage") {
@@ -367,10 +382,11 @@ private:
             coded.axis = line.word();
             program_.coded.push_back(std::move(coded));
         } else {
-            line.fail(fmt::format(
-                "store, use, microbatches, bucket, codec, feedback, prefetch, stage, recompute, note, grad, update, "
-                "result or coded at the start of the line, found \"{}\"",
-                what));
+            line.fail(
+                fmt::format("store, use, microbatches, declares, bucket, codec, feedback, prefetch, stage, recompute, "
+                            "note, grad, update, "
+                            "result or coded at the start of the line, found \"{}\"",
+                            what));
         }
     }
 

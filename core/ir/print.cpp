@@ -7,6 +7,7 @@
 #include "ir/describe.h"
 #include "ir/edges.h"
 #include "ir/parse.h"
+#include "orrery/codec.h"
 
 namespace orrery {
 
@@ -172,6 +173,8 @@ private:
 
     void remarks() {
         if (program_.microbatches() != 1) note(fmt::format("microbatches {}", program_.microbatches()));
+        for (const auto& own : program_.codecs)
+            if (!own->text.empty()) note(fmt::format("declares {}{}", word(own->name), own->near ? " near" : ""));
         for (const EdgeOption& option : edge_options())
             for (const EdgeMark& m : program_.edges())
                 if (m.option == option.name) edge(m, option);

@@ -29,7 +29,8 @@ end
 --- Adds the options of codecs to those that a script declares. Returns the same table.
 function script_options.with_codecs(declared)
   declared.codec = { "none", "how gradients are sent over the axes of the batch: bf16, f16, f8e4m3, f8e5m2, int8, "
-                       .. "int4, int2, sign, top_k/100, top_k/64+int2, powersgd/4, or a plugin's" }
+                       .. "int4, int2, sign, top_k/100, top_k/64+int2, powersgd/4, or a plugin's; by axis: "
+                       .. "rep=int4,dp=bf16" }
   declared.param_codec = { "none", "with zero = 3: how gathered params are sent: bf16, f16, f8e4m3, f8e5m2, int8, "
                              .. "int4" }
   declared.activation_codec = { "none", "how activations between shards, stages and experts, and their gradients, are "

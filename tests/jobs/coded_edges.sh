@@ -19,6 +19,10 @@ decoded="f8e4m3 f8e5m2 int8 int4 sign top_k/10 top_k/100"
         rows "bf16 f16 $decoded" "mesh.dp=2 script.zero=$zero script.codec=CODEC"
         rows "$decoded" "mesh.dp=2 script.zero=$zero script.codec=CODEC script.feedback=true"
     done
+    for zero in 0 1 3; do  # hybrid: codes over the slow links alone
+        rows "int4 sign top_k/10 powersgd/4" \
+            "mesh.rep=2 mesh.dp=2 script.zero=$zero script.codec=rep=CODEC,dp=bf16 script.feedback=true"
+    done
     rows "$near" "mesh.dp=2 script.zero=3 script.param_codec=CODEC" "mesh.tp=2 script.activation_codec=CODEC" \
         "mesh.tp=2 script.sequence=true script.activation_codec=CODEC" \
         "mesh.pp=2 train.microbatches=2 script.activation_codec=CODEC"
@@ -26,8 +30,10 @@ decoded="f8e4m3 f8e5m2 int8 int4 sign top_k/10 top_k/100"
 if [ -z "${ORRERY_LONG:-}" ]; then
     grep -xF -e "mesh.dp=2 script.zero=0 script.codec=sign script.feedback=true" \
         -e "mesh.dp=2 script.zero=3 script.codec=top_k/10" \
+        -e "mesh.rep=2 mesh.dp=2 script.zero=0 script.codec=rep=powersgd/4,dp=bf16 script.feedback=true" \
+        -e "mesh.rep=2 mesh.dp=2 script.zero=3 script.codec=rep=int4,dp=bf16 script.feedback=true" \
         -e "mesh.tp=2 script.sequence=true script.activation_codec=int4" rows.txt > few.txt
-    [ "$(wc -l < few.txt)" -eq 3 ] || fail "three rows of the short form"
+    [ "$(wc -l < few.txt)" -eq 5 ] || fail "five rows of the short form"
     mv few.txt rows.txt
 fi
 echo "orrery verify scripts/llama.lua, 2 layers of 64, two ranks: passed with" > table.txt

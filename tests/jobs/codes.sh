@@ -8,8 +8,11 @@ codes=(--set script.codec=int4 --set script.feedback=true --set script.floor=1 -
 sizes=(--set mesh.dp=2 --set data.path=text.txt --set data.tokens_per_sequence=32
     --set train.sequences_per_step=4 --set train.steps=4
     --set script.layers=2 --set script.embed=48 --set script.heads=3)
+# Under sequence parallelism the gradient of wpe is summed over dp while tp splits it, which leaves its param whole.
+sequence=(--set mesh.tp=2 --set script.sequence=true --set script.heads=4)
 for zero in 0 3; do
-    $orrery verify "$gpt" "${sizes[@]}" "${codes[@]}" --set script.zero=$zero > verified.log 2>&1 ||
+    split=() && [ $zero = 0 ] || split=("${sequence[@]}")
+    $orrery verify "$gpt" "${sizes[@]}" "${codes[@]}" "${split[@]}" --set script.zero=$zero > verified.log 2>&1 ||
         { cat verified.log; fail "verify fails a correct job with zero=$zero"; }
     grep -q "gradients are sent as int4 over dp: the tolerance is the codec's bound" verified.log ||
         { cat verified.log; fail "verify does not say what it judges by"; }
@@ -19,8 +22,8 @@ for codec in top_k/10 top_k/64+int2; do
     $orrery verify "$gpt" "${sizes[@]}" --set script.embed=96 --set script.codec=$codec --set script.feedback=true \
         > verified.log 2>&1 || { cat verified.log; fail "$codec does not pass"; }
 done
-$orrery verify "$gpt" "${sizes[@]}" --set script.zero=2 --set script.codec=powersgd/4 --set script.feedback=true \
-    > verified.log 2>&1 || { cat verified.log; fail "powersgd does not pass"; }
+$orrery verify "$gpt" "${sizes[@]}" "${sequence[@]}" --set script.zero=2 --set script.codec=powersgd/4 \
+    --set script.feedback=true > verified.log 2>&1 || { cat verified.log; fail "powersgd does not pass"; }
 grep -q "gradients are sent as powersgd/4 over dp: the tolerance is the codec's bound" verified.log ||
     { cat verified.log; fail "powersgd is not used"; }
 $orrery check "$gpt" "${sizes[@]}" --set script.codec=powersgd/4 | grep -q "powersgd/4 over dp keeps .*, .* a rank" ||
@@ -157,6 +160,20 @@ run_tiny lost 11 --set script.floor=1 --set mesh.dp=1 --set 'checkpoint.drop=["*
 grep -q "dropped, as checkpoint.drop says: wpe.weight.error.dp" lost.log && grep -q "resumed from step 10" lost.log ||
     { cat lost.log; fail "what was dropped is not told"; }
 
+# Codes between the copies of hybrid sharding alone: errors are of a rank's own part, and resume with other ranks.
+hybrid=(--set script.zero=1 --set script.codec=rep=int4 --set script.feedback=true --set script.floor=1
+    --set run.threads_per_rank=1)
+run_tiny hybrid 20 "${hybrid[@]}" --set mesh.rep=2 > hybrid.log 2>&1 || { cat hybrid.log; fail "codes over rep"; }
+run_tiny hybrid_parts 10 "${hybrid[@]}" --set mesh.rep=2 > hybrid.log 2>&1 || { cat hybrid.log; fail "first part"; }
+cp -r hybrid_parts hybrid_more
+run_tiny hybrid_parts 20 "${hybrid[@]}" --set mesh.rep=2 > hybrid.log 2>&1 || { cat hybrid.log; fail "second part"; }
+losses hybrid > whole.txt
+losses hybrid_parts > parts.txt
+cmp whole.txt parts.txt || fail "another trajectory after resuming with codes over rep"
+run_tiny hybrid_more 12 "${hybrid[@]}" --set mesh.dp=1 --set mesh.rep=4 > hybrid.log 2>&1 ||
+    { cat hybrid.log; fail "four copies"; }
+grep -q "resumed from step 10" hybrid.log || { cat hybrid.log; fail "four copies did not resume"; }
+
 # Factors, which powersgd keeps from step to step, are saved; another number of ranks of dp or tp goes on with them.
 factors=(--set script.codec=powersgd/4 --set script.feedback=true --set script.floor=1 --set script.heads=4
     --set run.threads_per_rank=1)
@@ -167,7 +184,7 @@ run_tiny low_parts 20 "${factors[@]}" > low.log 2>&1 || { cat low.log; fail "pow
 losses low_whole > whole.txt
 losses low_parts > parts.txt
 cmp whole.txt parts.txt || fail "another trajectory after resuming with factors"
-run_tiny low_tp 12 "${factors[@]}" --set mesh.dp=4 --set mesh.tp=2 > low.log 2>&1 ||
+run_tiny low_tp 12 "${factors[@]}" --set mesh.dp=4 --set mesh.tp=2 --set script.sequence=true > low.log 2>&1 ||
     { cat low.log; fail "factors on four times two ranks"; }
 grep -q "resumed from step 10" low.log || { cat low.log; fail "four times two ranks did not resume"; }
 run_tiny low_tp 13 "${factors[@]}" --set script.codec=powersgd/2 > low.log 2>&1 ||

@@ -346,6 +346,21 @@ TEST_CASE("a codec that mixes rows is refused, with the op and the array") {
     CHECK_NOTHROW(compiled_with("cumsum", last, false));
 }
 
+TEST_CASE("a printed program names a script's codec and reads it back without its functions") {
+    Model m = mlp(16, 16, 64, true, true);
+    m.split_names({{"batch", "dp"}});
+    Codec own = codec_named({}, "int8", {});
+    own.name = "mine", own.text = "mine bound 0.1\n";
+    m.program.codecs = {std::make_shared<const Codec>(own)};
+    m.program.edge("dp", std::nullopt, "codec", std::string("mine"), {});
+    const std::string text = print(m.program);
+    CHECK(text.find("\n  declares mine near\n") != std::string::npos);
+    const Program read = parse(text, "p.ir");
+    CHECK(print(read) == text);
+    CHECK_THROWS_WITH(compile(read, two(1)), Catch::Contains("codec mine: a printed program has no functions of a "
+                                                             "script's codecs; use the script itself"));
+}
+
 TEST_CASE("a sum of codes is verified within the codec's bound of the plain one, and a mistake is named", "[slow]") {
     for (const char* codec : {"int8", "f8e4m3", "f8e5m2", "int4", "int2"})
         for (const int stage : {0, 1, 2, 3})

@@ -130,7 +130,7 @@ TEST_CASE("decompositions of a script: those that replace nothing are remarked o
     CHECK(has(remark(other, "[mesh]\ncp = 2\ndp = 2\n"), "none reads a value split by dp: mark what they read"));
 }
 
-TEST_CASE("decompositions of a script: their text is part of the recipe's digest") {
+TEST_CASE("decompositions and codecs of a script: their text is part of the recipe's digest") {
     const auto digest = [](const std::string& declared) {
         Distributing host("[mesh]\ncp = 2\n");
         run_script_text(script(declared), "a.lua", ".", host);
@@ -141,6 +141,16 @@ TEST_CASE("decompositions of a script: their text is part of the recipe's digest
     CHECK(digest(softmax) == digest("\n" + softmax));
     CHECK(digest(softmax) != digest(decompose("softmax", "return false")));
     CHECK(digest(decompose("softmax", "return false")) != digest(decompose("softmax", "return nil")));
+    const auto codec = [](const std::string& bound, const std::string& by) {
+        return "o.codec { name = 'own', bound = " + bound +
+               ", encode = function(x, add)\n  return { add('scale', { x }, "
+               "{ by = " +
+               by + " }) } end, decode = function(codes) return codes[1] end }";
+    };
+    CHECK(digest(codec("1", "1.0")) != plain);
+    CHECK(digest(codec("1", "1.0")) == digest("\n" + codec("1", "1.0")));
+    CHECK(digest(codec("1", "1.0")) != digest(codec("2", "1.0")));
+    CHECK(digest(codec("1", "1.0")) != digest(codec("1", "2.0")));
 }
 
 TEST_CASE("decompositions of a script: what they cannot be or add is refused at its line") {

@@ -9,8 +9,9 @@ namespace orrery {
 
 /// Adds the states that feedback needs (options `codec` and `feedback` of an axis of P members): for each param with a
 /// gradient that is sent as codes, f32[P, ..] of zeros, split over the axis: what encoding has left out of each
-/// member's term, which it adds to the next one. Notes how many bytes they have. Throws Error for a codec that adds
-/// codes. Errors of islands are declared by their programs (update:owed): only their bytes are noted.
+/// member's term, which it adds to the next one. encode_edges lays them out as the terms. Notes how many bytes they
+/// have. Throws Error for a codec that adds codes. Errors of islands are declared by their programs (update:owed): only
+/// their bytes are noted.
 ///
 ///     %9 wte.weight.error.dp = state {kind=zeros, rows_add=true}  f32[dp=2,vocab=512,embed=64]  dp:S(0)
 void add_errors(Program& program, const Mesh& mesh);

@@ -212,33 +212,36 @@ void SumOps::refuse_other_sums(const Op& sum, const Codec& codec) const {
         if (mesh_.axis(partial.axis).name != axis && !mesh_.axis(partial.axis).sequential)
             throw Error(
                 sum.origin,
-                fmt::format("{} cannot be sent over {} as {}: it is summed over {}, too\n  give the codec to an "
-                            "axis with sums over no other, or use bf16",
-                            describe(program_, sum.inputs[0]), axis, codec.name, mesh_.axis(partial.axis).name));
+                fmt::format(
+                    "{} cannot be sent over {} as {}: it is summed over {}, too\n  give one of both axes alone a "
+                    "codec, as in codec = \"{}={}\", or use bf16 for both",
+                    describe(program_, sum.inputs[0]), axis, codec.name, mesh_.axis(partial.axis).name,
+                    mesh_.axis(partial.axis).name, codec.name));
 }
 
 bool SumOps::feeds_back(const Op& sum) const {
     return program_.edge(sum.attributes.text("axis"), Phase::backward).flag("feedback");
 }
 
-ValueId SumOps::state_of(const Op& sum, const StateName& name, const Layout& layout, std::string_view what,
-                         std::string_view remedy) const {
+ValueId SumOps::state_of(const Op& sum, const StateName& name, Layout layout, std::string_view what,
+                         std::string_view remedy) {
     const ValueId term = sum.inputs[0];
     const std::string axis = sum.attributes.text("axis");
-    const auto fail = [&](std::string_view why) {
-        throw Error(sum.origin, fmt::format("{} cannot have {} over {}: {}\n  {}", describe(program_, term), what, axis,
-                                            why, remedy));
-    };
-    std::optional<ValueId> state;
-    for (const auto& [param, grad] : program_.grads())
-        if (original_of(program_, grad) == original_of(program_, term))
-            state = program_.find(name(program_.value(param).name, axis));
-    if (!state) fail("it is not the gradient of a single param");
-    if (program_.value(*state).layout != layout) fail("it is not split over the mesh as its param is");
-    return *state;
+    for (const auto& [param, grad] : program_.grads()) {
+        if (original_of(program_, grad) != original_of(program_, term)) continue;
+        const std::optional<ValueId> state = program_.find(name(program_.value(param).name, axis));
+        if (!state) continue;
+        int64_t& rows = program_.value(*state).type.shape[0];
+        rows = 1;
+        for (const AxisId split : layout.splits()[0]) rows *= mesh_.size(split);
+        program_.value(*state).layout = std::move(layout);
+        return *state;
+    }
+    throw Error(sum.origin, fmt::format("{} cannot have {} over {}: it is not the gradient of a single param\n  {}",
+                                        describe(program_, term), what, axis, remedy));
 }
 
-ValueId SumOps::error_of(const Op& sum) const {
+ValueId SumOps::error_of(const Op& sum) {
     if (in_loop(sum))
         throw Error(sum.origin, fmt::format("{} cannot have feedback over {}: it is sent in each micro-batch, and "
                                             "errors are carried from step to step\n  use zero = 1, or leave "
@@ -256,7 +259,7 @@ ValueId SumOps::error_of(const Op& sum) const {
                                             describe(program_, sum.inputs[0]), sum.attributes.text("axis"),
                                             describe(program_, moved)));
     }
-    return state_of(sum, error_name, rows, "feedback", "leave feedback out");
+    return state_of(sum, error_name, std::move(rows), "feedback", "leave feedback out");
 }
 
 /// The value that is 0 in a step that leaves the param as it is; none: every step updates it.

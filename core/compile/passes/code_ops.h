@@ -82,12 +82,13 @@ protected:
     bool feeds_back(const Op& sum) const;
     /// Name of a param's state for an axis.
     using StateName = std::function<std::string(std::string_view param, std::string_view axis)>;
-    /// The state, of this layout, of the param that has the sum as its gradient. Throws Error if there is none: the
-    /// term cannot have `what`.
-    ValueId state_of(const Op& sum, const StateName& name, const Layout& layout, std::string_view what,
-                     std::string_view remedy) const;
+    /// The state of the param that has the sum as its gradient. It gets this layout, that of the term, and a row for
+    /// each member of the axes that split its first dim: a gradient may be summed while it is split more than its
+    /// param. Throws Error if there is no such state: the term cannot have `what`.
+    ValueId state_of(const Op& sum, const StateName& name, Layout layout, std::string_view what,
+                     std::string_view remedy);
     /// The state with the errors of a sum's terms: [members, ..], a row as the term. Throws Error if there can be none.
-    ValueId error_of(const Op& sum) const;
+    ValueId error_of(const Op& sum);
     /// Clears the errors that a sum of islands has included, since it is sent unencoded; false.
     bool settle(const Op& sum);
     /// Sets the next value of a state; none: zeros.

@@ -79,6 +79,7 @@ public:
           moves_(program, mesh) {}
 
     void run() {
+        order_sums();
         find_messages();
         find_stages();
         note_blocks();
@@ -133,6 +134,35 @@ private:
     void finish_all() {
         coded_.finish_all();
         factors_.finish_all();
+    }
+
+    /// Whether the op is a sum of gradients that a codec would decode before it adds.
+    bool decodes(const Op& op) const {
+        if (!sums_over_ranks(op) || option_of(op) != "codec") return false;
+        const Codec& codec = codec_named(program_, program_.codec(op.attributes.text("axis")), op.origin);
+        return codec.encodes() && !codec.sums_in;
+    }
+
+    /// Of an all_reduce with such a codec and a next one without, over another axis, makes the second the first: then
+    /// members encode sums, not terms of another sum.
+    void order_sums() {
+        std::vector<std::vector<OpId>> readers(program_.values.size());
+        for (OpId i = 0; i < std::ssize(program_.ops); ++i)
+            for (const ValueId input : program_.ops[i].inputs) readers[input].push_back(i);
+        for (const Result& result : program_.results) readers[result.value].push_back(none);
+        for (const Update& update : program_.updates) readers[update.value].push_back(none);
+        for (Op& op : program_.ops) {
+            const ValueId sum = op.outputs[0];
+            if (readers[sum].size() != 1 || readers[sum][0] == none || op.attributes.has("dim") || !decodes(op))
+                continue;
+            Op& next = program_.ops[readers[sum][0]];
+            if (collective_of(next) != Opcode::all_reduce || !sums_over_ranks(next) || decodes(next)) continue;
+            if (next.phase != op.phase || next.stage != op.stage) continue;
+            std::swap(op.attributes, next.attributes);
+            Layout& layout = program_.value(sum).layout;
+            layout.set(*mesh_.find(op.attributes.text("axis")), Placement::replicated());
+            layout.set(*mesh_.find(next.attributes.text("axis")), Placement::partial(ReduceOp::sum));
+        }
     }
 
     void find_messages() {

@@ -35,8 +35,9 @@ namespace orrery {
 ///     %9 = all_gather(encode(%8))       [P,1,..]                sends S (P-1)
 ///     %5 = sum(decode(%9)) {dims=[0]}   f32[..]
 ///
-/// Sent unencoded, with a note: arrays of one dim, and those of which a part would be shorter than a block. Throws
-/// Error at the op for a sum that is also over another axis of ranks.
+/// Sent unencoded, with a note: arrays of one dim, and those of which a part would be shorter than a block. Of an
+/// all_reduce with codes and a next one without, over another axis, the second comes first. Throws Error at the op for
+/// other sums that are also over another axis of ranks.
 ///
 /// Codes of matrices that ranks add in several rounds (powersgd): code_factors.h.
 ///

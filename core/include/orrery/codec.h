@@ -47,6 +47,7 @@ struct Codec {
     /// With rounds: the state that the codec keeps, and what the rounds made -> the next state.
     std::function<ValueId(const Coding& at, ValueId kept, const std::vector<ValueId>& made)> keep = {};
     double largest = 1e30;  ///< the bound holds for elements up to this magnitude
+    std::string text = {};  ///< of a script's codec: its numbers and the source of its functions
 
     // Set by the core for a codec of a plugin.
     std::string plugin = {}, version = {};  ///< "codec/sundial", "0.1"

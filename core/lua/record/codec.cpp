@@ -72,9 +72,10 @@ ValueId call_decode(State& state, int function, const Coding& at, const std::vec
     return decoded;
 }
 
-int function_of(lua_State* L, Fields& fields, const char* key, std::string_view expected) {
+int function_of(lua_State* L, Fields& fields, const char* key, std::string_view expected, std::string& text) {
     fields.push_field(key);
     if (!lua_isfunction(L, -1)) fields.wrong(key, expected);
+    text += text_of_function(L);
     return luaL_ref(L, LUA_REGISTRYINDEX);
 }
 
@@ -99,8 +100,9 @@ int declare_codec(lua_State* L) {
     own.bound = *bound;
     own.block = fields.integer("block", 1).value_or(1);
     own.near = fields.flag("activations").value_or(false);
-    const int encodes = function_of(L, fields, "encode", "a function (x, add)");
-    const int decodes = function_of(L, fields, "decode", "a function (codes, shape, add)");
+    own.text = fmt::format("{} bound {} block {}{}\n", own.name, own.bound, own.block, own.near ? " activations" : "");
+    const int encodes = function_of(L, fields, "encode", "a function (x, add)", own.text);
+    const int decodes = function_of(L, fields, "decode", "a function (codes, shape, add)", own.text);
     fields.finish();
     own.encode = [&state, encodes, origin](const Coding& at, ValueId x) {
         return call_encode(state, encodes, at, x, origin);

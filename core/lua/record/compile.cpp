@@ -43,6 +43,8 @@ Recipe recipe_of(lua_State* L, const Traced& traced) {
     };
     recipe.look = state.host().look;
     recipe.redistribution.decompositions = state.decompositions;
+    for (const auto& own : state.codecs)
+        if (!own->text.empty()) recipe.codecs.push_back(own->text);
     return recipe;
 }
 

@@ -152,7 +152,8 @@ bool call_parts(State& state, int parts, const Decomposition& own, const OpLayou
     return replaced;
 }
 
-/// The lines of a file that define the Lua function on top of the stack.
+}  // namespace
+
 std::string text_of_function(lua_State* L) {
     lua_Debug frame;
     lua_pushvalue(L, -1);
@@ -165,6 +166,8 @@ std::string text_of_function(lua_State* L) {
     for (int line = frame.linedefined; line <= frame.lastlinedefined; ++line) text += lines.at(line - 1) + "\n";
     return text;
 }
+
+namespace {
 
 /// o.decompose { op = , axis = , parts = function(op, add) }: declares a decomposition for programs compiled later.
 int decompose(lua_State* L) {

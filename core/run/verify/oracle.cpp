@@ -98,6 +98,11 @@ void Oracle::find_regrouped() {
         if (other[i] && !stands[i]) slot_[i] = slots_++;
 }
 
+/// The message of codes that the op ends; nullptr: none.
+const CodedMessage* Oracle::message_of(const Op& op) const {
+    return op.attributes.has("codec") ? coded_message(propagated_, op.outputs[0]) : nullptr;
+}
+
 /// Marks values that a message has carried in a narrower dtype, and values made by moving their elements.
 void Oracle::find_narrowed() {
     const ValueId known = annotated_.values.size();
@@ -107,7 +112,10 @@ void Oracle::find_narrowed() {
     for (const Op& op : propagated_.ops) {
         const OpDef& def = op_def(op.kind);
         if (op.outputs[0] < known) continue;
-        if (op.attributes.has("codec") && coded_message(propagated_, op.outputs[0])) continue;  // the plain value
+        if (const CodedMessage* coded = message_of(op)) {  // has the plain value
+            narrowed_[op.outputs[0]] = narrowed_[coded->plain];
+            continue;
+        }
         const bool narrow =
             std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) { return narrowed_[id] != 0; });
         if (def.casts || (narrow && (def.collective || def.moves != Moves::no))) narrowed_[op.outputs[0]] = 1;
@@ -122,7 +130,12 @@ size_t Oracle::slot_read(const Op& op, size_t input) {
     if (maker == none || propagated_.op(maker).kind != op.kind ||
         propagated_.op(maker).inputs.size() != op.inputs.size())
         return traced;
-    const ValueId read = propagated_.op(maker).inputs[input];
+    ValueId read = propagated_.op(maker).inputs[input];
+    while (propagated_.value(read).op != none) {
+        const CodedMessage* coded = message_of(propagated_.op(propagated_.value(read).op));
+        if (!coded) break;
+        read = coded->plain;
+    }
     if (narrowed_[read] == 0 || propagated_.value(read).type != annotated_.value(traced).type) return traced;
     sent_[traced] = slot_[read];
     return slot_[read];
@@ -299,13 +312,12 @@ void Oracle::take_sources(int64_t step) {
     const size_t known = annotated_.values.size();
     for (size_t i = 0; i < propagated_.values.size(); ++i) {
         const bool added = i >= known;  // inputs that propagation added are the ranks' status word
-        const Program& program = added ? propagated_ : annotated_;
-        const Value& value = program.values[i];
+        const Value& value = propagated_.values[i];
         if (value.role == Role::temporary || (added && value.role != Role::input)) continue;
         const std::vector<std::byte> whole = contents_(value, step);
         if (std::ssize(whole) != value.type.bytes())
-            throw Error(value.origin,
-                        "the contents of " + describe(program, i) + " have " + std::to_string(whole.size()) + " bytes");
+            throw Error(value.origin, "the contents of " + describe(propagated_, i) + " have " +
+                                          std::to_string(whole.size()) + " bytes");
         sources_[i] = std::make_shared<Array>(value.type.bytes());
         std::memcpy(sources_[i]->data, whole.data(), whole.size());
     }

@@ -60,6 +60,7 @@ private:
     void collect();
     void find_regrouped();
     bool rewritten(const Op& op) const;
+    const CodedMessage* message_of(const Op& op) const;
     void find_narrowed();
     void add_works_of_passes();
     size_t slot_read(const Op& op, size_t input);

@@ -201,7 +201,7 @@ private:
     /// The whole of an island's param or state, from the blocks of its ranks; nullopt: no rank holds it.
     std::optional<std::vector<std::byte>> held(const Value& value, int64_t island) const {
         std::optional<std::vector<std::byte>> whole;
-        const auto id = static_cast<ValueId>(&value - verified_.annotated.values.data());
+        const auto id = static_cast<ValueId>(&value - plan_.program.values.data());
         Layout layout = plan_.program.value(id).layout;
         if (const auto micro = plan_.mesh.sequential_axis()) layout.set(*micro, Placement::replicated());
         for (int64_t rank = plan_.mesh.ranks(); rank-- > 0;) {  // counts down: the first rank's copy is used

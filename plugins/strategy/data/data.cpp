@@ -25,7 +25,7 @@ public:
             throw Error(origin_,
                         "strategy data: feedback where nothing is sent, since the axis is of one rank; leave "
                         "feedback out");
-        for (const std::string& axis : axes_) messages_.mark(program, mesh, axis, origin_);
+        messages_.mark(program, mesh, axes_, origin_);
     }
 
 private:
