@@ -399,6 +399,15 @@ function Update:send(state, value) end
 ---@param state Value
 ---@return Value
 function Update:arrived(state) end
+--- In a program that sees all islands: what encoding left out of what they sent of the param, to be added to what they
+--- send next; nil where o.strategy.islands has no feedback, and for vectors.
+---@param p Value
+---@return Value?
+function Update:owed(p) end
+--- Says that the sum over islands is of what they moved the param by (with update:owed), so that any codec may send it.
+---@param p Value
+---@param sum Value   f32 of the shape of p without the islands' dim
+function Update:moved(p, sum) end
 --- The host reads the value after each step.
 ---@param name string
 ---@param value Value

@@ -112,8 +112,8 @@ function script_options.with_methods(declared)
   declared.islands = { "site", "with method: mesh axis of the islands" }
   declared.islands_resume = { "", "with method: from another number of islands: mean, copies or round; empty: refused" }
   declared.islands_codec = { "none", "with method: how sums over islands are sent: bf16, int8, int4, top_k/100, ..." }
-  declared.islands_feedback = { false, "with islands_codec: each island adds what encoding leaves out of what it moved to "
-                                  .. "what it sends next (diloco, streaming)" }
+  declared.islands_feedback = { false, "with islands_codec: each island adds what encoding leaves out to what it sends "
+                                  .. "next (diloco, streaming)" }
   return declared
 end
 

@@ -65,19 +65,20 @@ $orrery check "${islands[@]}" "${owed[@]}" --set train.steps=5 > check.log 2>&1 
     { cat check.log; fail "check of islands with feedback"; }
 grep -q "feedback of top_k/64+int2 over site: .* arrays of errors, .* a rank" check.log ||
     { cat check.log; fail "check does not list the bytes of the errors of islands"; }
-met parts 7 "${owed[@]}" > /dev/null || fail "the first part with islands"
-cp -r parts fewer && cp -r parts lost
-met parts 60 "${owed[@]}" > /dev/null || fail "the second part with islands"
+met met 7 "${owed[@]}" > /dev/null || fail "the first part with islands"
+cp -r met fewer && cp -r met forgot
+met met 60 "${owed[@]}" > /dev/null || fail "the second part with islands"
 losses owed > whole.txt
-losses parts > parts.txt
-cmp whole.txt parts.txt || fail "another trajectory after resuming islands"
+losses met > met.txt
+cmp whole.txt met.txt || fail "another trajectory after resuming islands"
 met fewer 12 "${owed[@]}" --set mesh.site=4 > /dev/null || fail "four islands do not go on with the errors of two"
 grep -q "resumed from step 7" fewer.log || { cat fewer.log; fail "four islands did not resume"; }
-$orrery run "${islands[@]}" "${coarse[@]}" --set train.steps=12 --set run.folder=lost > lost.log 2>&1 &&
+$orrery run "${islands[@]}" "${coarse[@]}" --set train.steps=12 --set run.folder=forgot > lost.log 2>&1 &&
     fail "errors of islands are lost silently"
 grep -q "it has tensors that the program does not have: wpe.weight.error.site" lost.log ||
     { cat lost.log; fail "what islands would lose is not told"; }
-met lost 12 "${coarse[@]}" --set 'checkpoint.drop=["*.error.site"]' > /dev/null || fail "errors of islands are not dropped"
+met forgot 12 "${coarse[@]}" --set 'checkpoint.drop=["*.error.site"]' > /dev/null ||
+    fail "errors of islands are not dropped"
 
 # A codec of a script's own, and one that is further off than it says.
 own() {  # own BOUND [FACTOR of what is encoded]

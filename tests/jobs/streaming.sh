@@ -80,7 +80,8 @@ cmp -s none.txt int4.txt && fail "codes change no loss"
 cmp -s int4.txt owed.txt && fail "feedback changes no loss"
 for feedback in false true; do
     $orrery verify tables.lua "${settings[@]}" --set mesh.site=2 --set script.codec=int4 --set train.steps=20 \
-        --set script.feedback=$feedback > verified.log 2>&1 || { cat verified.log; fail "verify of streaming with int4"; }
+        --set script.feedback=$feedback > verified.log 2>&1 ||
+        { cat verified.log; fail "verify of streaming with int4, feedback $feedback"; }
     grep -q "sent as int4 over site" verified.log || { cat verified.log; fail "verify does not name the codec"; }
 done
 echo "1 passed, 0 failed"

@@ -254,10 +254,11 @@ ValueId SumOps::error_of(const Op& sum) {
     rows.set(axis(sum), Placement::split(0));
     if (const ValueId moved = moved_by(program_, sum); moved != none) {
         if (program_.value(moved).layout == rows) return moved;
-        throw Error(sum.origin, fmt::format("{} cannot have feedback over {}: it is not split over the mesh as {} is\n  "
-                                            "leave feedback out",
-                                            describe(program_, sum.inputs[0]), sum.attributes.text("axis"),
-                                            describe(program_, moved)));
+        throw Error(
+            sum.origin,
+            fmt::format("{} cannot have feedback over {}: it is not split over the mesh as {} is\n  "
+                        "leave feedback out",
+                        describe(program_, sum.inputs[0]), sum.attributes.text("axis"), describe(program_, moved)));
     }
     return state_of(sum, error_name, std::move(rows), "feedback", "leave feedback out");
 }

@@ -218,10 +218,11 @@ private:
         require_near(program_, codec, what,
                      "\n  or send what islands moved a param by and say so, as diloco does (update:moved)", op.origin);
         if (program_.edge(axis, Phase::backward).flag("feedback"))
-            throw Error(op.origin, fmt::format("{} cannot have feedback: what encoding left out of an earlier value is "
-                                               "wrong in the next one\n  leave feedback out, or send what islands moved "
-                                               "a param by and say so, as diloco does (update:moved)",
-                                               what));
+            throw Error(op.origin,
+                        fmt::format("{} cannot have feedback: what encoding left out of an earlier value is "
+                                    "wrong in the next one\n  leave feedback out, or send what islands moved "
+                                    "a param by and say so, as diloco does (update:moved)",
+                                    what));
     }
 
     /// Throws Error for a value that rolls from member to member of an axis that has a codec for it.

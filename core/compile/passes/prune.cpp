@@ -20,7 +20,8 @@ Program prune(const Program& program) {
         for (const ValueId id : program.ops[i].outputs) needed[id] = true;
     }
     for (size_t i = 0; i < needed.size(); ++i)
-        for (ValueId of = static_cast<ValueId>(i); needed[i] && of != none; of = program.value(of).of) needed[of] = true;
+        for (ValueId of = static_cast<ValueId>(i); needed[i] && of != none; of = program.value(of).of)
+            needed[of] = true;
     Program out;
     out.name = program.name;
     out.codecs = program.codecs;

@@ -235,7 +235,8 @@ ValueId state_owed(lua_State* L, Tape& tape, ValueId p) {
     const std::string name = error_name(param.name, param.dims[0]);
     if (const auto known = tape.program->find(name)) return *known;
     return tape.builder.state(p, name, TensorType{DType::f32, param.type.shape},
-                              {{"kind", std::string("zeros")}, {std::string(islands_add), true}}, where(L));
+                              {{"kind", std::string("zeros")}, {"rows_add", true}, {std::string(islands_add), true}},
+                              where(L));
 }
 
 /// update:owed(p): what encoding has left out of what islands sent of the param, to be added to what they send next;
@@ -250,8 +251,8 @@ int update_owed(lua_State* L) {
     return 1;
 }
 
-/// update:moved(p, sum): says that the sum over islands is of what they moved the param by, with what they owed, so that
-/// any codec may send it.
+/// update:moved(p, sum): says that the sum over islands is of what they moved the param by, with what they owed, so
+/// that any codec may send it.
 int update_moved(lua_State* L) {
     const std::shared_ptr<Tape> tape = check<UpdateView>(L, 1).tape;
     const ValueId p = check_own(L, 2, tape), sum = check_own(L, 3, tape);
@@ -261,8 +262,9 @@ int update_moved(lua_State* L) {
         bad_argument(L, 2, fmt::format("{} is not a param of all islands", describe(program, p)));
     slice.erase(slice.begin());
     if (program.value(sum).role != Role::temporary || program.value(sum).type != TensorType{DType::f32, slice})
-        bad_argument(L, 3, fmt::format("{} is not a sum over islands, f32 of the shape of {} without its first dim",
-                                       describe(program, sum), describe(program, p)));
+        bad_argument(L, 3,
+                     fmt::format("{} is not a sum over islands, f32 of the shape of {} without its first dim",
+                                 describe(program, sum), describe(program, p)));
     const ValueId owed = state_owed(L, *tape, p);
     tape->program->value(sum).of = owed == none ? p : owed;
     return 0;

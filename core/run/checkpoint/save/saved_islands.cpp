@@ -21,6 +21,10 @@ std::optional<OtherRows> from_other_rows(const Compiled& compiled) {
     return how.empty() ? OtherRows::refused : how == "copies" ? OtherRows::copies : OtherRows::mean;
 }
 
+OtherRows of_islands(const Value& value, OtherRows how) {
+    return value.init.flag(islands_add) && how != OtherRows::refused ? OtherRows::sum : how;
+}
+
 void take_means(std::vector<StateValue>& state) {
     for (StateValue& value : state) value.other_rows = OtherRows::mean;
 }

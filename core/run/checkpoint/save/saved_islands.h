@@ -12,6 +12,9 @@ namespace orrery {
 /// strategy says; nullopt: the run has no islands.
 std::optional<OtherRows> from_other_rows(const Compiled& compiled);
 
+/// The same for one value: the rows of errors of feedback are added.
+OtherRows of_islands(const Value& value, OtherRows how);
+
 /// Makes each value take the mean of a checkpoint's islands.
 void take_means(std::vector<StateValue>& state);
 

@@ -240,7 +240,6 @@ std::vector<StateValue> SavedState::views() {
         const Value& value = program.values[id];
         const bool saves = value.role == Role::param || value.role == Role::state;
         if (!saves || !executor.holds(static_cast<ValueId>(id))) continue;
-        const bool adds = value.init.flag(islands_add);
         StateValue saved{value.name,
                          value.type,
                          value.layout,
@@ -248,8 +247,8 @@ std::vector<StateValue> SavedState::views() {
                          std::move(stages[id]),
                          is_fixed(program, static_cast<ValueId>(id)),
                          (session_.compiled().loss_scale && is_of_loss_scale(value.name)) ||
-                             value.init.flag("rows_add") || value.init.flag("rows_copy") || adds,
-                         islands                        ? adds && islands != OtherRows::refused ? OtherRows::sum : islands
+                             value.init.flag("rows_add") || value.init.flag("rows_copy"),
+                         islands                        ? of_islands(value, *islands)
                          : value.init.flag("rows_add")  ? std::optional(OtherRows::sum)
                          : value.init.flag("rows_copy") ? std::optional(OtherRows::hints)
                                                         : std::nullopt};
