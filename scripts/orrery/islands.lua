@@ -103,15 +103,15 @@ function islands.outer_step(update, p, outer, away, lr, momentum)
   return params
 end
 
---- The number of a fragment for each layer: as many whole layers in each as have at most `most` elements together, at
--- least one. nil where that takes more than `count` fragments.
-local function divided(layers, count, most)
+--- The number of a fragment for each layer: as many whole layers in each, at least one, as have up to `limit` elements
+-- together. nil where that takes more than `count` fragments.
+local function divided(layers, count, limit)
   local of, size = {}, 0
   for i, layer in ipairs(layers) do
     local now = of[i - 1] or 1
-    if i > 1 and (size + layer.size > most or #layers - i < count - now) then now, size = now + 1, 0 end
+    if i > 1 and (size + layer.size > limit or #layers - i < count - now) then now, size = now + 1, 0 end
     of[i], size = now, size + layer.size
-    if now > count or size > most then return nil end
+    if now > count or size > limit then return nil end
   end
   return of
 end
@@ -128,13 +128,13 @@ function islands.fragments(update, count)
     layer.size, layer[#layer + 1], all = layer.size + size, p.name, all + size
   end
   if #layers < count then native.fail(("%d fragments are more than the %d layers"):format(count, #layers)) end
-  local least, most = 1, all                                   -- the size of the largest is between these
-  while least < most do
-    local middle = (least + most) // 2
-    if divided(layers, count, middle) then most = middle else least = middle + 1 end
+  local least, greatest = 1, all                                   -- the size of the largest is between these
+  while least < greatest do
+    local middle = (least + greatest) // 2
+    if divided(layers, count, middle) then greatest = middle else least = middle + 1 end
   end
   local of = {}
-  for i, fragment in ipairs(divided(layers, count, most)) do
+  for i, fragment in ipairs(divided(layers, count, greatest)) do
     for _, name in ipairs(layers[i]) do of[name] = fragment end
   end
   return of

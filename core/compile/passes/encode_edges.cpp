@@ -198,7 +198,7 @@ private:
         return !program_.value(op.inputs[0]).type.shape.empty();
     }
 
-    /// Notes the codecs whose results depend on how many ranks share an array.
+    /// Notes the codecs with which results depend on how many ranks share an array.
     void note_blocks() {
         std::map<std::string, Origin> blocks;
         for (const auto& [i, codec] : messages_)
