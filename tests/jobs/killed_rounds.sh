@@ -77,7 +77,7 @@ rows=3  # kills are of one rank, or of two with a meeting between them: islands 
 head -n $rows << 'END' > rows.txt
 inner:5:0 outer:9:1|script.method=diloco
 first:1:0 inner:4:1 outer:6:0 back:9:1 keep:12:1|script.method=diloco script.outer=adamw
-inner:5:0 receive1:8:1|script.method=streaming script.codec=int4
+inner:5:0 receive2:7:1|script.method=streaming script.codec=int4
 first:1:1 inner:5:0 outer:9:1|script.method=diloco
 inner:2:0 mean:6:1|script.method=local_sgd
 inner:5:1 mix:9:0|script.method=gossip
