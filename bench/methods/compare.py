@@ -87,7 +87,7 @@ for codec in CODECS:
         continue
     PAIRS.append(Row(f"diloco, {codec}", f"{ISLANDS} script.method=diloco script.islands_codec={codec}",
         (("diloco, 2 islands, H 25", None),)))
-# Of those, what a codec leaves out much of; the last is SparseLoCo's. powersgd is refused for islands.
+# Of those, what a codec leaves out much of; the last is SparseLoCo's.
 for codec in ["int4", "sign", "top_k/10", "top_k/100", "top_k/64+int2"]:
     PAIRS.append(Row(f"diloco, {codec}, feedback", f"{ISLANDS} script.method=diloco script.islands_codec={codec} "
         "script.islands_feedback=true", (("diloco, 2 islands, H 25", None),)))

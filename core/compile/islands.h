@@ -16,7 +16,7 @@ struct Islands {
     std::string axis;  ///< "": the run has no islands
     int64_t count = 1;
     Origin origin;
-    bool feedback = false;  ///< whether each adds to what it sends what encoding left out before
+    bool feedback = false;  ///< whether each adds to what it sends what encoding left out of earlier messages
 
     bool any() const { return !axis.empty(); }
 };
@@ -44,11 +44,12 @@ Program slices_of(const Program& whole, const Islands& islands);
 /// islands.
 Program mark_whole(const Program& whole, const Program& step, const Mesh& mesh, const Islands& islands);
 
-/// The param that a sum over islands tells how far they moved (update:moved): the difference may be sent by any codec.
-/// With feedback the param's state of what encoding left out, which the sum includes. none: a sum of whole values.
+/// The param of which islands sum how far they moved it (update:moved): any codec may send such a difference. With
+/// feedback the param's state of what encoding left out, which the sum includes. none: a sum of whole values.
 ValueId moved_by(const Program& program, const Op& sum);
 
-/// Attribute of a state's initial value: with other islands its rows are added, not replaced by their mean.
+/// Attribute of a state's initial value: in a run that resumes with another number of islands its rows are added, not
+/// replaced by their mean.
 inline constexpr std::string_view islands_add = "islands_add";
 
 /// The name of a param's state that holds its outer value, which evaluation and sampling read: "w.outer".

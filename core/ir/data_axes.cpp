@@ -60,7 +60,7 @@ GradientMessages GradientMessages::read(Config& options, std::string_view strate
     if (feedback && codec == "none")
         throw Error(options.where("feedback"),
                     fmt::format("strategy {}: feedback without a codec; give one, as in codec = \"int8\"", strategy));
-    return {bucket_mib, codec, feedback};
+    return {bucket_mib, codec, feedback, std::string(strategy)};
 }
 
 /// "rep=int4,dp=bf16" by axis; empty for a codec of all axes.
@@ -84,6 +84,10 @@ static std::map<std::string, std::string> codecs_by_axis(const std::string& text
 
 void GradientMessages::mark(Program& program, const Mesh& mesh, const std::vector<std::string>& axes,
                             const Origin& origin) const {
+    if (feedback && std::ranges::all_of(axes, [&](const std::string& axis) { return mesh.size(axis) == 1; }))
+        throw Error(origin, fmt::format("strategy {}: feedback where nothing is sent, since the axis is of one rank; "
+                                        "leave feedback out",
+                                        strategy));
     const std::map<std::string, std::string> named = codecs_by_axis(codec, axes, origin);
     for (const std::string& axis : axes) {
         const auto found = named.find(axis);

@@ -382,11 +382,10 @@ private:
             coded.axis = line.word();
             program_.coded.push_back(std::move(coded));
         } else {
-            line.fail(
-                fmt::format("store, use, microbatches, declares, bucket, codec, feedback, prefetch, stage, recompute, "
-                            "note, grad, update, "
-                            "result or coded at the start of the line, found \"{}\"",
-                            what));
+            line.fail(fmt::format(
+                "store, use, microbatches, declares, bucket, codec, feedback, prefetch, stage, recompute, note, grad, "
+                "update, result or coded at the start of the line, found \"{}\"",
+                what));
         }
     }
 

@@ -128,7 +128,7 @@ function islands.fragments(update, count)
     layer.size, layer[#layer + 1], all = layer.size + size, p.name, all + size
   end
   if #layers < count then native.fail(("%d fragments are more than the %d layers"):format(count, #layers)) end
-  local least, greatest = 1, all                                   -- the size of the largest is between these
+  local least, greatest = 1, all                               -- the size of the largest is between these
   while least < greatest do
     local middle = (least + greatest) // 2
     if divided(layers, count, middle) then greatest = middle else least = middle + 1 end

@@ -27,6 +27,12 @@ std::vector<Mark> splits_of(const Program& program, const Mesh& mesh, ValueId pa
     return splits;
 }
 
+/// What a rank has of a number of elements or bytes that marks split.
+int64_t part_of(int64_t whole, std::span<const Mark> splits, const Mesh& mesh) {
+    for (const Mark& mark : splits) whole /= mesh.size(mark.axis);
+    return whole;
+}
+
 /// Whether ranks of the axis have other params, as of experts, so that nothing sums their gradients.
 bool has_own(const Program& program, ValueId param, std::string_view over) {
     bool split = false;
@@ -65,8 +71,7 @@ bool sends_codes(const Program& program, const Mesh& mesh, ValueId param, const 
         const Matrix matrix = matrix_of(own, splits, mesh);
         return codec.shortens(matrix.m, matrix.n);
     }
-    int64_t size = own.type.count();
-    for (const Mark& mark : splits) size /= mesh.size(mark.axis);
+    const int64_t size = part_of(own.type.count(), splits, mesh);
     const int64_t members = mesh.size(axis);
     return (size + members - 1) / members >= codec.block;
 }
@@ -85,10 +90,7 @@ std::string add_states_of(Program& program, const Mesh& mesh, const std::string&
         state.role = Role::state;
         state.of = param;
         state.origin = program.value(param).origin;
-        int64_t own = state.type.bytes();
-        for (const Mark& mark : marks) own /= mesh.size(mark.axis);
-        ++count;
-        bytes += own;
+        ++count, bytes += part_of(state.type.bytes(), marks, mesh);
         const std::optional<ValueId> known = program.find(state.name);
         const ValueId id = known.value_or(static_cast<ValueId>(program.values.size()));
         if (!known) program.values.push_back(std::move(state));
@@ -97,8 +99,8 @@ std::string add_states_of(Program& program, const Mesh& mesh, const std::string&
     return fmt::format("{} {}, {} a rank", plural(count, "array"), what, bytes_text(bytes));
 }
 
-/// Notes the bytes of the errors of islands, which update:owed has added.
-void note_owed(Program& program, const Mesh& mesh, const std::string& axis, const Codec& codec) {
+/// The same text of the errors of islands, which update:owed has added.
+std::string owed_text(const Program& program, const Mesh& mesh, const std::string& axis) {
     int64_t count = 0, bytes = 0;
     for (ValueId id = 0; id < std::ssize(program.values); ++id) {
         const Value& value = program.value(id);
@@ -106,14 +108,9 @@ void note_owed(Program& program, const Mesh& mesh, const std::string& axis, cons
         std::vector<Mark> marks = splits_of(program, mesh, id, axis);
         for (const Mark& inherited : splits_of(program, mesh, value.of, axis))
             if (std::ranges::find(marks, inherited.axis, &Mark::axis) == marks.end()) marks.push_back(inherited);
-        int64_t own = value.type.bytes();
-        for (const Mark& mark : marks) own /= mesh.size(mark.axis);
-        ++count, bytes += own;
+        ++count, bytes += part_of(value.type.bytes(), marks, mesh);
     }
-    program.note(none,
-                 fmt::format("feedback of {} over {}: {} of errors, {} a rank", codec.name, axis,
-                             plural(count, "array"), bytes_text(bytes)),
-                 {});
+    return fmt::format("{} of errors, {} a rank", plural(count, "array"), bytes_text(bytes));
 }
 
 }  // namespace
@@ -137,10 +134,6 @@ void add_errors(Program& program, const Mesh& mesh) {
                 "feedback out",
                 axis, codec.name,
                 codec.sums_in ? "is summed without decoding, so that nothing is left out" : "leaves nothing out"));
-        if (program.edge(axis, Phase::update).flag(islands_option)) {
-            note_owed(program, mesh, axis, codec);
-            continue;
-        }
         const auto error = [&](const Value& param, std::vector<Mark>& marks) {
             Value made;
             made.name = error_name(param.name, axis);
@@ -153,10 +146,10 @@ void add_errors(Program& program, const Mesh& mesh) {
             marks.insert(marks.begin(), {.axis = axis, .placement = Placement::split(0), .origin = param.origin});
             return made;
         };
-        program.note(none,
-                     fmt::format("feedback of {} over {}: {}", codec.name, axis,
-                                 add_states_of(program, mesh, axis, codec, "of errors", error)),
-                     {});
+        const std::string errors = program.edge(axis, Phase::update).flag(islands_option)
+                                       ? owed_text(program, mesh, axis)
+                                       : add_states_of(program, mesh, axis, codec, "of errors", error);
+        program.note(none, fmt::format("feedback of {} over {}: {}", codec.name, axis, errors), {});
     }
 }
 

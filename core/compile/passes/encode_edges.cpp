@@ -215,14 +215,13 @@ private:
     void refuse_whole(const Op& op, const std::string& axis, const Codec& codec) const {
         if (moved_by(program_, op) != none) return;
         const std::string what = fmt::format("params and other whole values over {}", axis);
-        require_near(program_, codec, what,
-                     "\n  or send what islands moved a param by and say so, as diloco does (update:moved)", op.origin);
+        const std::string_view or_moves =
+            "or send what islands moved a param by and say so, as diloco does (update:moved)";
+        require_near(program_, codec, what, fmt::format("\n  {}", or_moves), op.origin);
         if (program_.edge(axis, Phase::backward).flag("feedback"))
-            throw Error(op.origin,
-                        fmt::format("{} cannot have feedback: what encoding left out of an earlier value is "
-                                    "wrong in the next one\n  leave feedback out, or send what islands moved "
-                                    "a param by and say so, as diloco does (update:moved)",
-                                    what));
+            throw Error(op.origin, fmt::format("{} cannot have feedback: what encoding left out of an earlier value is "
+                                               "wrong in the next one\n  leave feedback out, {}",
+                                               what, or_moves));
     }
 
     /// Throws Error for a value that rolls from member to member of an axis that has a codec for it.

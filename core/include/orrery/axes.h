@@ -22,6 +22,7 @@ struct ORRERY_API GradientMessages {
     int64_t bucket_mib = 25;     ///< max size of a message that joins gradients; 0: each gradient alone
     std::string codec = "none";  ///< as what messages carry them (orrery/codec.h); by axis: "rep=int4,dp=bf16"
     bool feedback = false;       ///< whether each member adds what encoding has left out to its next term
+    std::string strategy = {};   ///< name for messages, as "zero"
 
     /// Reads the options `bucket_mib`, `codec`, `feedback` and `reduce` ("bf16": the codec) of a strategy. Throws Error
     /// for other values.
@@ -29,7 +30,7 @@ struct ORRERY_API GradientMessages {
     /// Splits the batch over the axes (`split_batch`), and marks how gradients are sent over them. An axis of size 1 or
     /// that the mesh lacks changes nothing. An axis that `codec` leaves out where it names others has none, and
     /// feedback is then for codecs that are decoded before the sum. Throws Error if `codec` names an axis that is not
-    /// in `axes`.
+    /// in `axes`, and for feedback where all are of one rank.
     void mark(Program& program, const Mesh& mesh, const std::vector<std::string>& axes, const Origin& origin) const;
 };
 

@@ -108,8 +108,8 @@ public:
     int64_t runs() const { return done_; }
     /// Writes the params and states that the ranks have to `arrays`, by name: those of all islands.
     void read_arrays(std::map<std::string, std::vector<std::byte>>& arrays) const {
-        for (size_t id = 0; id < verified_.annotated.values.size(); ++id)
-            if (const Value& value = plan_.program.values[id]; is_array(value) && held(id, 0)) {
+        for (ValueId id = 0; id < std::ssize(verified_.annotated.values); ++id)
+            if (const Value& value = plan_.program.value(id); is_array(value) && held(id, 0)) {
                 std::vector<std::byte>& all = arrays[value.name];
                 all.clear();
                 for (int64_t island = 0; island < std::ssize(oracles_); ++island) {
@@ -195,22 +195,23 @@ private:
     /// that noise does not add up.
     std::vector<std::byte> contents(const Value& value, int64_t step, int64_t island) {
         if (value.role != Role::input && !first_)
-            if (auto whole = held(&value - plan_.program.values.data(), island)) return *std::move(whole);
+            if (auto whole = held(static_cast<ValueId>(&value - plan_.program.values.data()), island))
+                return *std::move(whole);
         return given(island)(value, step);
     }
 
     /// The whole of an island's param or state, from the blocks of its ranks; nullopt: no rank holds it.
-    std::optional<std::vector<std::byte>> held(int64_t id, int64_t island) const {
+    std::optional<std::vector<std::byte>> held(ValueId id, int64_t island) const {
         std::optional<std::vector<std::byte>> whole;
-        const Value& value = plan_.program.value(static_cast<ValueId>(id));
+        const Value& value = plan_.program.value(id);
         Layout layout = value.layout;
         if (const auto micro = plan_.mesh.sequential_axis()) layout.set(*micro, Placement::replicated());
         for (int64_t rank = plan_.mesh.ranks(); rank-- > 0;) {  // counts down: the first rank's copy is used
             const Executor& actual = twins_[rank]->actual();
-            if (island_of(rank) != island || !actual.holds(static_cast<ValueId>(id))) continue;
+            if (island_of(rank) != island || !actual.holds(id)) continue;
             if (!whole) whole.emplace(value.type.bytes());
             place(whole->data(), value.type.shape, block_of(layout, value.type.shape, plan_.mesh, rank),
-                  size_of(value.type.dtype), actual.tensor(static_cast<ValueId>(id)).data);
+                  size_of(value.type.dtype), actual.tensor(id).data);
         }
         return whole;
     }

@@ -33,13 +33,8 @@ public:
     }
 
     void annotate(Program& program, const Mesh& mesh) override {
-        const auto alone = [&](const std::string& axis) { return mesh.size(axis) == 1; };
         std::vector<std::string> sent = axes_;
         if (!replicate_.empty()) sent.insert(sent.begin(), replicate_);
-        if (messages_.feedback && std::all_of(sent.begin(), sent.end(), alone))
-            throw Error(origin_,
-                        "strategy zero: feedback where nothing is sent, since the axis is of one rank; leave "
-                        "feedback out");
         messages_.mark(program, mesh, sent, origin_);
         std::vector<std::string> axes = axes_;
         std::erase_if(axes, [&](const std::string& axis) { return mesh.size(axis) == 1; });
