@@ -43,6 +43,21 @@ std::map<std::string, Origin> awaited(const Program& program) {
     return all;
 }
 
+/// Whether the value is computed from the array of this name.
+bool reads(const Program& program, ValueId value, const std::string& array) {
+    std::vector<char> seen(program.values.size());
+    std::vector<ValueId> left{value};
+    while (!left.empty()) {
+        const ValueId id = left.back();
+        left.pop_back();
+        if (std::exchange(seen[id], 1) != 0) continue;
+        if (is_array(program.value(id)) && program.value(id).name == array) return true;
+        if (const OpId maker = program.value(id).op; maker != none)
+            for (const ValueId input : program.op(maker).inputs) left.push_back(input);
+    }
+    return false;
+}
+
 }  // namespace
 
 bool sends(const Program& program) {
@@ -101,6 +116,30 @@ void prove_messages(Round& round, const std::vector<const Program*>& programs) {
                                 quote(names[from]), state));
     }
     if (!sender.empty()) round.prove_messages(senders);
+}
+
+void check_owed(const std::vector<const Program*>& programs) {
+    // What islands sum: the term, or what any program sends of it.
+    const auto has = [&](const Program& program, ValueId term, const std::string& owed) {
+        const Value& array = program.value(term);
+        if (!is_sent(array)) return reads(program, term, owed);
+        return std::ranges::any_of(programs, [&](const Program* other) {
+            return other && std::ranges::any_of(other->updates, [&](const Update& update) {
+                       return other->value(update.target).name == array.name && reads(*other, update.value, owed);
+                   });
+        });
+    };
+    for (const Program* program : programs)
+        for (const Op& op : program ? program->ops : std::vector<Op>()) {
+            const ValueId moved = program->value(op.outputs[0]).of;
+            if (moved == none || program->value(moved).role != Role::state) continue;
+            if (has(*program, op.inputs[0], program->value(moved).name)) continue;
+            const std::string param = program->value(program->value(moved).of).name;
+            throw Error(op.origin,
+                        fmt::format("islands sum what they moved {} by, without what encoding left out before\n  add "
+                                    "update:owed({}) to what they send, or leave feedback out of strategy islands",
+                                    param, param));
+        }
 }
 
 void complete_messages(Program& marked, const Islands& islands) {

@@ -18,6 +18,10 @@ bool sends(const Program& program);
 /// waits for it, if one waits that nothing sends to, or if it is used in another way.
 void prove_messages(Round& round, const std::vector<const Program*>& programs);
 
+/// Throws Error where islands sum what they moved a param by (update:moved), and what encoding left out before is not
+/// in it though the param has feedback (update:owed): it would be lost. `programs`: as above, without layouts.
+void check_owed(const std::vector<const Program*>& programs);
+
 /// Gives the sums of sent states, in an annotated update of whole arrays, the layout that completes them over the
 /// islands at once.
 void complete_messages(Program& marked, const Islands& islands);

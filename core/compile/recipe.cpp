@@ -199,6 +199,7 @@ void make_round(Experiment& made_of, Program step, const Mesh& mesh, Recipe& rec
     std::vector<const Program*> by_name(names.size(), nullptr);
     for (const auto& [entry, program] : others) by_name[round_index(recipe.round, entry)] = &program;
     prove_messages(recipe.round, by_name);
+    check_owed(by_name);
     const auto trains = [](const Program& program) {
         return std::ranges::any_of(program.updates,
                                    [&](const Update& u) { return program.value(u.target).role == Role::param; });

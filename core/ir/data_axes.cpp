@@ -84,10 +84,7 @@ static std::map<std::string, std::string> codecs_by_axis(const std::string& text
 
 void GradientMessages::mark(Program& program, const Mesh& mesh, const std::vector<std::string>& axes,
                             const Origin& origin) const {
-    if (feedback && std::ranges::all_of(axes, [&](const std::string& axis) { return mesh.size(axis) == 1; }))
-        throw Error(origin, fmt::format("strategy {}: feedback where nothing is sent, since the axis is of one rank; "
-                                        "leave feedback out",
-                                        strategy));
+    bool kept = !feedback;
     const std::map<std::string, std::string> named = codecs_by_axis(codec, axes, origin);
     for (const std::string& axis : axes) {
         const auto found = named.find(axis);
@@ -97,9 +94,16 @@ void GradientMessages::mark(Program& program, const Mesh& mesh, const std::vecto
         split_batch(program, axis, origin);
         program.bucket(axis, bucket_mib * 1024 * 1024, origin);
         if (own != "none") program.edge(axis, std::nullopt, "codec", own, origin);
-        if (feedback && (named.empty() || (coded.encodes() && !coded.sums_in)))
-            program.edge(axis, std::nullopt, "feedback", true, origin);
+        if (!feedback || (!named.empty() && (!coded.encodes() || coded.sums_in))) continue;
+        program.edge(axis, std::nullopt, "feedback", true, origin);
+        kept = true;
     }
+    if (!kept)
+        throw Error(origin,
+                    fmt::format("strategy {}: feedback, but over no axis of several ranks are gradients sent in "
+                                "a codec that keeps what it loses (bf16 and f16 add up the encoded "
+                                "numbers)\n  leave feedback out",
+                                strategy));
 }
 
 }  // namespace orrery

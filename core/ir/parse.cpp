@@ -244,7 +244,7 @@ private:
         line.fail("P(sum), P(max) or P(min)");
     }
 
-    // Reads the rest of the line of a value or op: types, layouts, "of", "stage" and the comment.
+    // Reads the rest of the line of a value or op: types, layouts, "of", "moved", "stage" and the comment.
     void tail(Line& line, const std::vector<ValueId>& outputs, Op* op) {
         for (size_t i = 0; i < outputs.size(); ++i) {
             if (i > 0) line.expect(",");
@@ -261,6 +261,7 @@ private:
             op->forward = slot(of).op;
             if (op->forward == none) line.fail(fmt::format("an earlier op that makes %{}", of));
         }
+        if (op && line.take("moved ")) slot(outputs[0]).of = line.value();
         if (line.take("stage ")) (op ? op->stage : slot(outputs[0]).stage) = static_cast<int>(line.integer());
         comment(line, outputs, op);
     }

@@ -75,6 +75,35 @@ TEST_CASE("data strategy: refuses what it cannot do") {
                       Catch::Contains("gpt.lua:12") && Catch::Contains("bucket_mib is -1"));
 }
 
+TEST_CASE("data strategy: codecs by axis, and feedback that no axis has is refused") {
+    const auto said = [](const std::string& codec, const Mesh& mesh) -> std::string {
+        Config options = option("axis", list({"rep", "dp"}));
+        options.set("codec", {codec, {}});
+        options.set("feedback", {true, {}});
+        Program program = two_inputs();
+        try {
+            make_data(options)->annotate(program, mesh);
+        } catch (const Error& error) {
+            return error.what();
+        }
+        std::string axes;
+        for (const std::string axis : {"rep", "dp"})
+            if (program.edge(axis, Phase::backward).flag("feedback")) axes += axis;
+        return axes;
+    };
+    const Mesh four({{"rep", 2}, {"dp", 2}}), two({{"rep", 1}, {"dp", 2}});
+    CHECK(said("int8", four) == "repdp");
+    CHECK(said("rep=int4,dp=bf16", four) == "rep");
+    CHECK(said("dp=int4", two) == "dp");
+    const std::string none = "strategy data: feedback, but over no axis of several ranks";
+    for (const std::string codec : {"rep=bf16", "rep=none", "rep=bf16,dp=f16"})
+        CHECK_THAT(said(codec, four), Catch::Contains(none));
+    CHECK_THAT(said("rep=int8", two), Catch::Contains(none));
+    CHECK_THAT(said("int8", Mesh({{"rep", 1}, {"dp", 1}})), Catch::Contains(none));
+    CHECK_THAT(said("pp=int8", four), Catch::Contains("\"pp\" is not an axis over which"));
+    CHECK_THAT(said("dp=int8,dp=int4", four), Catch::Contains("it names the axis dp twice"));
+}
+
 TEST_CASE("data strategy: a list of axes splits the batch over each that the mesh has") {
     Program program = two_inputs();
     make_data(option("axis", list({"dp", "none", "cp"})))->annotate(program, Mesh({{"cp", 2}, {"dp", 4}}));

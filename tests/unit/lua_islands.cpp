@@ -11,6 +11,7 @@
 #include "compile/compile.h"
 #include "compile/one_island.h"
 #include "interpreter.h"
+#include "ir/parse.h"
 #include "ir/print.h"
 #include "lua/built_strategy.h"
 #include "lua/fake_host.h"
@@ -506,6 +507,31 @@ TEST_CASE("whole params go between islands with codecs that are near alone, and 
     CHECK(has(compiled("diloco", "codec = 'bf16', feedback = true"), "the codec bf16 is summed without decoding"));
     CHECK(has(refused(local_sgd, "site = 1\n", "o.strategy.islands { axis = 'site', codec = 'int8', feedback = true }"),
               "feedback where nothing is sent, since the axis is of one rank"));
+}
+
+TEST_CASE("what encoding left out of what islands moved is added to what they send next, or refused") {
+    // How islands sum in a program O, or send in S what R sums; a.w and b.w are matrices.
+    const auto compiled = [](const std::string& calls) -> std::string {
+        const std::string coded = "o.strategy.islands { axis = 'site', codec = 'int4', feedback = true }";
+        try {
+            const auto made = traced(calls, "site = 2\n", coded, "", matrices);
+            for (const MarkedProgram& of : made->programs) CHECK(print(parse(print(of.program))) == print(of.program));
+            compile_training(*made, {});
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "nothing is refused";
+    };
+    const auto summing = [](const std::string& x) {
+        return "p:train_with(o.optim.sgd {})\np:also('O', function(u) for p in u:params() do local sum = (" + x +
+               "):sum('site') u:moved(p, sum) u:set(p, sum + p * 0) end end)\np:round 'step*2 O'\n";
+    };
+    const std::string send = "u:send(sent, p + u:owed(p))";
+    const std::string sum = "local sum = u:arrived(sent) u:moved(p, sum) u:set(p, p * 1)";
+    CHECK(compiled(summing("p + u:owed(p)")) == "nothing is refused");
+    CHECK(has(compiled(summing("p * 1")), "islands sum what they moved a.w by, without what encoding left out before"));
+    CHECK(compiled(sending(send, sum)) == "nothing is refused");
+    CHECK(has(compiled(sending("u:send(sent, p)", sum)), "add update:owed(a.w) to what they send"));
 }
 
 TEST_CASE("what sends and waits wrongly is refused") {

@@ -145,7 +145,8 @@ int export_command(const ExportCommand& command) {
                         plural(written.files, "file").c_str(), bytes_text(written.bytes).c_str(),
                         std::string(name_of(written.dtype)).c_str());
             if (written.rounded && command.dtype.empty())
-                std::printf("  params of f32 are rounded to it, as config.json says; --dtype f32 keeps them\n");
+                std::printf("  f32 params are rounded to %s, the type in config.json; --dtype f32 keeps them\n",
+                            std::string(name_of(written.dtype)).c_str());
             return 0;
         } catch (const Damaged& damage) {
             if (i + 1 == steps.size()) throw;

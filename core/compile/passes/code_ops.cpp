@@ -210,13 +210,11 @@ void SumOps::refuse_other_sums(const Op& sum, const Codec& codec) const {
     const std::string axis = sum.attributes.text("axis");
     for (const auto& partial : program_.value(sum.inputs[0]).layout.partials())
         if (mesh_.axis(partial.axis).name != axis && !mesh_.axis(partial.axis).sequential)
-            throw Error(
-                sum.origin,
-                fmt::format(
-                    "{} cannot be sent over {} as {}: it is summed over {}, too\n  give one of both axes alone a "
-                    "codec, as in codec = \"{}={}\", or use bf16 for both",
-                    describe(program_, sum.inputs[0]), axis, codec.name, mesh_.axis(partial.axis).name,
-                    mesh_.axis(partial.axis).name, codec.name));
+            throw Error(sum.origin,
+                        fmt::format("{} cannot be sent over {} as {}: it is summed over {}, too\n  use bf16, or encode "
+                                    "over one axis alone, as in codec = \"{}={}\" if the strategy sends over {}",
+                                    describe(program_, sum.inputs[0]), axis, codec.name, mesh_.axis(partial.axis).name,
+                                    mesh_.axis(partial.axis).name, codec.name, mesh_.axis(partial.axis).name));
 }
 
 bool SumOps::feeds_back(const Op& sum) const {

@@ -265,7 +265,7 @@ void CodeSums::finish_all() {
             gathered[i] = moved(sent, false, codes);
         }
         if (sent.error == none) continue;
-        if (const auto scale = program_.find("loss_scale"))
+        if (const auto scale = program_.find("loss_scale"); scale && moved_by(program_, sent.sum) == none)
             sent.left = add("div", sent.sum, {sent.left, *scale}, {}, placed(sent, 4, 0, 2));
         const Value& term = program_.value(sent.sum.inputs[0]);
         const Shape rows = with_rows(sent.cut.members, term.type.shape);

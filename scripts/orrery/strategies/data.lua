@@ -1,7 +1,7 @@
 --- Data parallelism over an axis, or a list of axes. Propagation reduces the gradients, in messages of at most
 -- `bucket_mib` (0: each alone), as `codec` encodes them ("none", or by axis: "rep=int4,dp=bf16"; `reduce = "bf16"` is
 -- the codec of that name).
--- plugins/strategy/data gives the same program, and refuses more: feedback over axes of one rank.
+-- plugins/strategy/data gives the same program.
 local native, strategy = require "orrery.native", require "orrery.strategy"
 
 --- The codecs of a text "rep=int4,dp=bf16" by axis; nil for a codec of all axes.
@@ -31,14 +31,21 @@ function(program, mesh, options)
   end
   local axes = strategy.axes("data", options.axis)
   local named = by_axis(options.codec, axes)
+  local kept = not options.feedback
   for _, axis in ipairs(axes) do
     if mesh:size(axis) > 1 then
       local codec = named and (named[axis] or "none") or options.codec
-      local feedback = options.feedback and not (named and (codec == "bf16" or codec == "f16"))
+      local plain = codec == "none" or codec == "bf16" or codec == "f16"
+      local feedback = options.feedback and not (named and plain)
+      kept = kept or feedback
       strategy.split_batch(program, axis)
       program:bucket(axis, options.bucket_mib)
       if codec ~= "none" then program:codec(axis, codec, { feedback = feedback }) end
       if options.reduce ~= "f32" then program:reduce(axis, options.reduce) end
     end
+  end
+  if not kept then
+    native.fail("strategy data: feedback, but over no axis of several ranks are gradients sent in a codec that keeps "
+      .. "what it loses\n  leave feedback out")
   end
 end)
