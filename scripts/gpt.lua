@@ -149,6 +149,7 @@ program:parallel(strategies)
 
 local run = program:compile()                                 -- one instruction stream per rank class
 print(run:summary())
+if mine.experts then script_options.tell_drops(opt, opt.capacity > 0 and opt.capacity or 1.25, opt) end
 if tensors.published.problem then
   print(("export: %s\n  orrery export writes this model only with --raw"):format(tensors.published.problem))
 end

@@ -122,10 +122,7 @@ if (published.left_out or 0) > 0 then
     .. "; set script.mtp_weight to train it"):format(published.left_out, published.left_out > 1 and "s" or "",
     published.left_out > 1 and "are" or "is"))
 end
-if opt.overflow == "drop" and opt.capacity > 0 and opt.capacity * published.sizes.top_k < published.sizes.experts then
-  print(("experts: tokens beyond %g times an expert's even share of a sequence are dropped (script.capacity)")
-    :format(opt.capacity))
-end
+if opt.capacity > 0 then script_options.tell_drops(opt, opt.capacity, published.sizes) end
 if tensors.published.problem then
   print(("export: %s\n  orrery export writes this model only with --raw"):format(tensors.published.problem))
 end

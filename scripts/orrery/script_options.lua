@@ -76,6 +76,14 @@ function script_options.expert_blocks(opt, mesh)
   return opt.dispatch == "slab" and 0 or opt.expert_blocks ~= 0 and opt.expert_blocks or ranks
 end
 
+--- Says that tokens are dropped where `capacity` times an expert's even share does not hold all of them.
+function script_options.tell_drops(opt, capacity, sizes)
+  if opt.overflow == "drop" and capacity * sizes.top_k < sizes.experts then
+    print(("experts: tokens beyond %g times an expert's even share of a sequence are dropped, also in evaluation "
+      .. "(script.capacity)\n  software that reads an exported model drops none, so that its loss is another"):format(capacity))
+  end
+end
+
 --- Throws for an option of a mixture of experts that is given but has no effect, because another one is not set, no
 -- layer has experts or the mesh has no such axis. `declared`: the table given to o.options, with the defaults; `opt`:
 -- its result.
