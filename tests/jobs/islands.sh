@@ -2,6 +2,7 @@
 # Islands: local SGD with a mean after every step is data parallelism; islands of several meshes train, evaluate, resume
 # bit for bit after any step, and stop together.
 source "$(dirname "$0")/lib.sh"
+long=${ORRERY_LONG:-}  # ends runs after every step, between processes; its table says so
 cat > islands.lua << 'LUA'
 local o, nn = require "orrery", require "orrery.nn"
 local opt = o.options { every = { 0, "" }, method = { "local_sgd", "" }, adamw = { false, "" }, zero = { 0, "" },
@@ -40,9 +41,9 @@ numbers() { grep "\"$2\"" "$1/metrics.jsonl" | sed -E "s/.*\"$2\":([^,}]+).*/\1/
 
 # A mean after each step of SGD is data parallelism, on 2, 3 and 4 islands.
 for count in 2 3 4; do
-    long=(--set mesh.site=$count --set train.steps=20 --set train.evaluate_every=5)
-    ran plain "${long[@]}"
-    ran local "${long[@]}" --set script.every=1
+    islands=(--set mesh.site=$count --set train.steps=20 --set train.evaluate_every=5)
+    ran plain "${islands[@]}"
+    ran local "${islands[@]}" --set script.every=1
     for pair in "loss round_loss" "eval_loss eval_loss"; do
         set -- $pair
         paste <(numbers plain "$1") <(numbers local "$2") | awk -v what="$pair" '
@@ -65,10 +66,12 @@ for method in local_sgd diloco gossip; do
         for setting in $case; do arguments+=(--set "$setting"); done
         ends="3 6"  # in a round; without a mesh also at the end of one, and between processes
         [ -n "$case" ] || { ends="1 2 6"; arguments+=(--set run.transport=shm); }
+        [ -z "$long" ] || { ends="1 2 3 4 5 6"; arguments+=(--set run.transport=shm); }
         ran whole "${arguments[@]}"
         [ "$(wc -l < whole.txt)" -eq 6 ] || { cat whole.txt; fail "six steps of $method with $case"; }
         for steps in $ends; do ran part --set train.steps=$steps "${arguments[@]}"; done
         same whole part "$method resumed with $case"
+        echo "$method, 2 islands of ${case:-one rank}: resumed bit for bit after steps $ends" >> resumed.txt
         [ -z "$case" ] && cp whole.txt alone.txt
         close alone whole "$method with $case"
         rm -rf whole part
@@ -204,4 +207,5 @@ for method in diloco local_sgd; do
         { d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || d > 1e-6 * $1) exit 1 } END { if (NR != 1) exit 1 }' ||
         { cat own.txt published.txt; fail "the exported model of $method is another one"; }
 done
+[ -z "$long" ] || tee "$long" < resumed.txt
 echo "1 passed, 0 failed"

@@ -2,6 +2,7 @@
 # Rounds: gradients in one program and the update in another give the bits of the plain step, on meshes, resumed between
 # any two steps; a round of two optimizers is one after the other; a save within a round resumes at its place.
 source "$(dirname "$0")/lib.sh"
+long=${ORRERY_LONG:-}  # ends runs after every step, between processes; its table says so
 cat > round.lua << 'LUA'
 local o, nn = require "orrery", require "orrery.nn"
 local opt = o.options { round = { "step", "" }, zero = { 0, "" }, lr = { 1e-2, "" } }
@@ -64,6 +65,7 @@ for case in "" "mesh.tp=2 train.microbatches=2" "mesh.pp=2 train.microbatches=4"
     ends="3 6"
     [ -n "$case" ] || ends="1 3 4 6"
     [[ $case == *zero=3* ]] || arguments+=(--set run.transport=threads)  # one case between processes
+    [ -z "$long" ] || { ends="1 2 3 4 5 6"; arguments+=(--set run.transport=shm); }
     ran plain "${arguments[@]}"
     [ "$(wc -l < plain.txt)" -eq 6 ] || { cat plain.txt; fail "six steps with $case"; }
     ran apart --set "script.round=G U" "${arguments[@]}"
@@ -72,6 +74,7 @@ for case in "" "mesh.tp=2 train.microbatches=2" "mesh.pp=2 train.microbatches=4"
         "$(grep '"loss"' apart/metrics.jsonl | number grad_norm)" ] || fail "other gradient norms with $case"
     for steps in $ends; do ran part --set "script.round=G U" --set train.steps=$steps "${arguments[@]}"; done
     same plain part "resumed with $case"
+    echo "round of G and U, ${case:-one rank}: resumed bit for bit after steps $ends" >> resumed.txt
     rm -rf plain apart part
 done
 
@@ -128,4 +131,5 @@ for step in 2 4 6; do
 done
 [ ! -d acted/checkpoints/step-00000001 ] || { ls acted/checkpoints; fail "a save that nothing asked for"; }
 refused "no program \"outer\"" $orrery check round.lua "${settings[@]}" --set "script.round=step outer"
+[ -z "$long" ] || tee "$long" < resumed.txt
 echo "1 passed, 0 failed"
