@@ -27,6 +27,7 @@
 #include "cli/script_runner.h"
 #include "cli/signals.h"
 #include "cli/simulate/local_forecast.h"
+#include "cli/simulate/nominal_rate.h"
 #include "cli/submit/own_job.h"
 #include "cli/supervise/node_check.h"
 #include "cli/supervise/notice.h"
@@ -262,7 +263,8 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
            record ? [&](const Json& more) { record->add(more); } : std::function<void(const Json&)>(),
            settings.suspect_factor,
            settings.drop,
-           code_of(script)});
+           code_of(script),
+           record ? nominal_flops(session.device(), compiled.train().program, script.config()) : 0});
 }
 
 void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<Device> device, Sessions& sessions,

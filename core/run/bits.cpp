@@ -112,7 +112,8 @@ std::vector<std::string> bits_between(const std::vector<RankBits>& ranks) {
 }
 
 std::string bits_since(const std::optional<BitSources>& saved, const RankBits& now, int64_t step) {
-    static const std::set<std::string> always = {"device", "mesh", "products", "threads_per_rank"};
+    static const std::set<std::string> always = {"device", "mesh", std::string(order_of_sums), "products",
+                                                 "threads_per_rank"};
     if (!saved)
         return fmt::format(
             "the checkpoint of step {} does not record the threads and the code version that made it: the losses "

@@ -17,6 +17,9 @@ struct BitSource {
 };
 using BitSources = std::vector<BitSource>;
 
+/// Name of a device's source. Its value is "fixed", or begins with "any" where two runs differ in the last bits.
+inline constexpr std::string_view order_of_sums = "order of sums";
+
 /// Parses the text of Device::arithmetic, one "name=value" a line, into bit sources.
 BitSources bit_sources_of(std::string_view arithmetic);
 

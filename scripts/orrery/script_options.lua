@@ -79,8 +79,9 @@ end
 --- Says that tokens are dropped where `capacity` times an expert's even share does not hold all of them.
 function script_options.tell_drops(opt, capacity, sizes)
   if opt.overflow == "drop" and capacity * sizes.top_k < sizes.experts then
-    print(("experts: tokens beyond %g times an expert's even share of a sequence are dropped, also in evaluation "
-      .. "(script.capacity)\n  software that reads an exported model drops none, so that its loss is another"):format(capacity))
+    print(("experts: tokens beyond %g times an expert's even share of a sequence are dropped, also in evaluation"
+      .. " (script.capacity)\n  software that reads an exported model drops none, so that its loss is another")
+      :format(capacity))
   end
 end
 

@@ -18,7 +18,8 @@ for byte in range(256):
     TABLE.append(byte)
 TAGS = {"loss": "loss_metrics/global_avg_loss", "grad_norm": "grad_norm", "lr": "lr", "tok/s": "tok/s",
         "samples/s": "samples/s",
-        "TFLOP/s": "TFLOP/s", "MFU": "MFU", "memory": "memory", "loss_scale": "loss_scale", "skipped": "skipped",
+        "TFLOP/s": "TFLOP/s", "MFU": "MFU", "MFU_nominal": "MFU_nominal", "memory": "memory",
+        "loss_scale": "loss_scale", "skipped": "skipped",
         "time": "time", "seconds": "time_metrics/end_to_end(s)", "tokens": "n_tokens_seen", "samples": "samples",
         "data_share": "time_shares/data", "communication_share": "time_shares/communication",
         "waiting_share": "time_shares/waiting", "checkpoint_seconds": "checkpoint_seconds",

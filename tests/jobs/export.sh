@@ -89,7 +89,8 @@ imported mixture "$fixtures/llama" --set script.experts=3 --set script.lr=0.05 -
     --set train.steps=10 --set mesh.site=2 --set script.method=local_sgd --set script.sync_every=5 \
     --set run.transport=threads
 exported mixture mixture.bf16
-grep -q "f32 params are rounded to .*, the type in config.json; --dtype f32 keeps them" exported.txt || fail "$(cat exported.txt)"
+grep -q "f32 params are rounded to .*, the type in config.json; --dtype f32 keeps them" exported.txt ||
+    fail "$(cat exported.txt)"
 exported mixture mixture.f32 --dtype f32
 for place in mixture mixture.f32; do
     exits 0 scored $orrery evaluate $place ids.bin --window 12 --set data.token_bytes=2 --set data.vocab=31

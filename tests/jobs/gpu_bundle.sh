@@ -41,6 +41,19 @@ for line in 'gpu +ok +a GPU, 1.0' 'pytorch +skipped' 'device and plans +ok +all 
 done
 ! grep -E '^(bundle|configure|build|libraries) ' out/table.txt || fail "--run did more than run"
 tar -tzf out/logs.tar.gz | grep -q kernels.log || fail "the logs are not in OUT"
+# Its parts run no other lines, and the models that are asked for.
+part() {
+    PATH=$made/bin:$PATH ORRERY_BUILD=$made ORRERY_PYTHON=$made/bin/python3 $check "$@" > part.log 2>&1
+    sed -n '/logs in/,$p' part.log | sed -nE 's/^([a-z][a-z -]*[a-z]) +(ok|FAILED|skipped) .*/\1/p' | paste -sd,
+}
+of_tests="gpu,device and plans,kernels,products and attention,compute-sanitizer,trajectories,kernel rates"
+[ "$(part --tests)" = "$of_tests" ] || { cat part.log; fail "--tests"; }
+[ "$(part --peers)" = "gpu,nccl" ] || { cat part.log; fail "--peers"; }
+program bin/python3 'case "$*" in *import*) exit 1 ;; *) echo "given $*" ;; esac'
+[ "$(part --train one two)" = "gpu,pytorch,training" ] && grep -q "given .*--models one,two --limit" part.log ||
+    { cat part.log; fail "--train"; }
+$check --peers 10 > usage.log 2>&1
+[ $? -eq 2 ] || fail "--peers with more"
 rm "$made/gpu_tests"
 ran && fail "--run without its programs"
 $check --run soon > usage.log 2>&1

@@ -141,6 +141,8 @@ TEST_CASE("a line of metrics.jsonl has every number of a step") {
     skipped.grad_norm = std::nan("");
     skipped.loss_scale = 1024;
     skipped.skipped = 1;
+    skipped.has.nominal = true;
+    skipped.nominal_flops = 2e11;
     writer.step(skipped, true);
     writer.evaluation(2, {{"eval", 30, 10}, {"eval_a", 1, 4}});
     const auto lines = lines_of(folder.path);
@@ -155,6 +157,7 @@ TEST_CASE("a line of metrics.jsonl has every number of a step") {
     CHECK(lines[1]["grad_norm"].is_null());
     CHECK(lines[1]["loss_scale"] == 1024);
     CHECK(lines[1]["skipped"] == 1);
+    CHECK(lines[1]["MFU_nominal"] == 0.02);
     CHECK(lines[2]["eval_loss"] == 3);
     CHECK(lines[2]["eval_tokens"] == 10);
     CHECK(lines[2]["eval_a"] == 0.25);

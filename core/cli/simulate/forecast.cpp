@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/script_runner.h"
+#include "cli/simulate/nominal_rate.h"
 #include "cli/simulate/software.h"
 #include "compile/recipe.h"
 #include "config/load.h"
@@ -56,12 +57,6 @@ std::optional<T> whole(std::string_view text) {
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (problem != std::errc() || end != text.data() + text.size()) return std::nullopt;
     return value;
-}
-
-/// Returns the name of the cluster's matrix rate that counts as peak for MFU: "bf16", "fp8".
-std::string rate_name(DType precision, bool tf32) {
-    if (precision == DType::f32) return tf32 ? "tf32" : "f32";
-    return precision == DType::f8e4m3 ? "fp8" : std::string(name_of(precision));
 }
 
 }  // namespace

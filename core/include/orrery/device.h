@@ -83,7 +83,9 @@ struct DeviceLimits {
     double matrix_flops_bf16 = 0;
     double copy_bytes_per_s = 0;
     bool host_visible = true;  ///< host code may access device memory
-    int64_t used_bytes = 0;    ///< bytes of memory_bytes in use now by all processes; 0: not known
+    /// Bytes of memory_bytes in use by all processes when this one last asked for memory; 0: not known. Asked for after
+    /// each step, so a device should not wait for its driver.
+    int64_t used_bytes = 0;
 };
 
 /// The GEMM backends (libraries, or kernels of Orrery) of a device that has more than one. They differ in speed and in
@@ -133,7 +135,8 @@ public:
     virtual ProductKinds products() { return {}; }
     /// "name=value" lines of what kernel speed depends on: processor, microcode, libraries, this code, threads.
     virtual std::string machine() { return ""; }
-    /// "name=value" lines of what the last bits of results depend on in this device: processor, libraries, keys.
+    /// "name=value" lines of what the last bits of results depend on in this device: processor, libraries, keys. A
+    /// device that may add in an order that changes from run to run has a line "order of sums=any", or else "=fixed".
     virtual std::string arithmetic() { return ""; }
 
     /// True when the device can capture a step and replay it. A run then tries to, on every rank with such a device.

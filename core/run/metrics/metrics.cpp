@@ -88,8 +88,9 @@ void MetricsWriter::header(const TrainedNumbers& has, std::span<const StepResult
     if (has.capacity) more += " capacity  again";
     for (const StepResult& result : results)
         if (result.shown) more += fmt::format(" {:>{}}", result.name, result_width);
-    note(fmt::format("{:>7} {:>9} {:>9} {:>9} {:>9} {:>8} {:>6} {:>9}{}", "step", "loss", "grad_norm", "lr",
-                     has.tokens ? "tok/s" : "samples/s", "TFLOP/s", "MFU", "memory", more));
+    note(fmt::format("{:>7} {:>9} {:>9} {:>9} {:>9} {:>8} {:>6}{} {:>9}{}", "step", "loss", "grad_norm", "lr",
+                     has.tokens ? "tok/s" : "samples/s", "TFLOP/s", "MFU", has.nominal ? " nominal" : "", "memory",
+                     more));
 }
 
 void MetricsWriter::write_line(const StepMetrics& m) {
@@ -148,10 +149,12 @@ void MetricsWriter::step(const StepMetrics& m, bool print_line) {
     if (print_line) {
         const double rate = m.seconds > 0 ? 1 / m.seconds : 0;
         note(fmt::format(
-            "{:>7} {:>9.4f} {:>9} {:>9} {:>9.0f} {:>8.3f} {:>5.1f}% {:>5.0f} MiB{}{}", m.step, m.loss, norm_text(m),
+            "{:>7} {:>9.4f} {:>9} {:>9} {:>9.0f} {:>8.3f} {:>5.1f}%{} {:>5.0f} MiB{}{}", m.step, m.loss, norm_text(m),
             m.has.rate ? fmt::format("{:.2e}", m.lr) : "",
             static_cast<double>(m.has.tokens ? m.tokens : m.samples) * rate, m.flops * rate / 1e12,
-            m.peak_flops > 0 ? 100 * m.flops * rate / m.peak_flops : 0, static_cast<double>(m.memory_bytes) / (1 << 20),
+            m.peak_flops > 0 ? 100 * m.flops * rate / m.peak_flops : 0,
+            m.has.nominal ? fmt::format(" {:>6.1f}%", 100 * m.flops * rate / m.nominal_flops) : "",
+            static_cast<double>(m.memory_bytes) / (1 << 20),
             m.has.scale ? fmt::format(" {:>10.10g} {:>7}", m.loss_scale, m.skipped) : "",
             (m.has.capacity ? fmt::format(" {:>8g} {:>6}", m.capacity, m.again) : "") + shown_text(m.results)));
     }

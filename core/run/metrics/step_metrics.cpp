@@ -17,6 +17,7 @@ bool in_nats(const TrainedNumbers& has) { return has.nats; }
 bool in_own_unit(const TrainedNumbers& has) { return !has.nats; }
 bool of_samples(const TrainedNumbers& has) { return !has.tokens; }
 bool with_scale(const TrainedNumbers& has) { return has.scale; }
+bool with_nominal(const TrainedNumbers& has) { return has.nominal; }
 bool with_capacity(const TrainedNumbers& has) { return has.capacity; }
 double loss_of(const StepMetrics& m) { return m.loss; }
 
@@ -34,8 +35,11 @@ constexpr StepColumn columns[] = {
      [](const StepMetrics& m) { return per_second(static_cast<double>(m.samples), m); }, false, of_samples},
     {"TFLOP/s", "TFLOP/s", "orrery_model_teraflops", "Model flops per second of all ranks, in 10^12.",
      [](const StepMetrics& m) { return per_second(m.flops, m) / 1e12; }},
-    {"MFU", "MFU", "orrery_model_flops_utilization_ratio", "Share of the ranks' matrix rate; 0: unknown.",
+    {"MFU", "MFU", "orrery_model_flops_utilization_ratio", "Share of the ranks' measured matrix rate; 0: unknown.",
      [](const StepMetrics& m) { return m.peak_flops > 0 ? per_second(m.flops, m) / m.peak_flops : 0; }},
+    {"MFU_nominal", "MFU_nominal", "orrery_nominal_flops_utilization_ratio",
+     "Share of the dense matrix rate in the devices' data sheet.",
+     [](const StepMetrics& m) { return per_second(m.flops, m) / m.nominal_flops; }, false, with_nominal},
     {"memory", "memory", "orrery_memory_bytes", "Memory in use by rank 0.",
      [](const StepMetrics& m) { return static_cast<double>(m.memory_bytes); }, true},
     {"loss_scale", "loss_scale", "orrery_loss_scale", "Factor on the gradients.",

@@ -30,6 +30,7 @@ struct TrainedNumbers {
     bool rate = true;       ///< the optimizer declares the result lr, the learning rate
     bool scale = false;     ///< gradients are scaled by a loss scale
     bool capacity = false;  ///< a step that overflows its capacity runs again
+    bool nominal = false;   ///< the data sheet's rate of the devices is known
 };
 
 /// Measurements of one training step. `flops`: model FLOPs of the step on all ranks; `full_flops`: the same, counting
@@ -44,7 +45,8 @@ struct StepMetrics {
     double seconds = 0;
     int64_t tokens = 0, samples = 0;  ///< tokens and samples of this step on all ranks
     double flops = 0, full_flops = 0;
-    double peak_flops = 0;                    ///< matrix rate of all ranks together; 0: MFU unknown
+    double peak_flops = 0;                    ///< measured matrix rate of all ranks together; 0: MFU unknown
+    double nominal_flops = 0;                 ///< the same by the devices' data sheet
     int64_t memory_bytes = 0;                 ///< resident set of this rank
     double loss_scale = 0;                    ///< factor on this step's gradients
     int64_t skipped = 0;                      ///< steps without an update so far, including those before a restart

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <vector>
 
 #include "base/seconds.h"
@@ -26,10 +27,10 @@ struct DeviceMemory {
     DeviceMemory(const DeviceMemory&) = delete;
 };
 
-/// How often `work` runs per second after a warm-up: total work over total time, so that a device that sometimes stalls
-/// counts as slow.
+/// How often `work` runs per second after a warm-up of at least `warm_s`: total work over total time, so that a device
+/// that sometimes stalls counts as slow.
 template <class Work>
-double rate_of(Device& device, double seconds, Work work) {
+double rate_of(Device& device, double seconds, double warm_s, Work work) {
     const auto timed = [&](int64_t calls) {
         const auto begin = Clock::now();
         for (int64_t i = 0; i < calls; ++i) work();
@@ -40,6 +41,7 @@ double rate_of(Device& device, double seconds, Work work) {
     const auto calls = std::max<int64_t>(1, static_cast<int64_t>(piece_s / std::max(timed(1), 1e-9)));
     int64_t pieces = 0;
     double spent = 0;
+    for (double warm = 0; warm < warm_s;) warm += timed(calls);
     for (; spent < seconds || pieces < least_pieces; ++pieces) spent += timed(calls);
     return static_cast<double>(calls * pieces) / spent;
 }
@@ -51,17 +53,22 @@ std::vector<char> operand_bytes(DType dtype, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
         state = state * 1664525u + 1013904223u;
         const float value = static_cast<float>(state >> 8) / static_cast<float>(1 << 24) - 0.5f;
-        if (dtype == DType::f32)
-            reinterpret_cast<float*>(bytes.data())[i] = value;
-        else
-            reinterpret_cast<uint16_t*>(bytes.data())[i] = narrow_bf16(value);
+        const auto put = [&](auto narrowed) {
+            std::memcpy(&bytes[static_cast<size_t>(i) * sizeof narrowed], &narrowed, sizeof narrowed);
+        };
+        if (dtype == DType::f64) put(static_cast<double>(value));
+        if (dtype == DType::f32) put(value);
+        if (dtype == DType::bf16) put(narrow_bf16(value));
+        if (dtype == DType::f16) put(narrow_f16(value));
+        if (dtype == DType::f8e4m3) put(narrow_f8e4m3(value));
+        if (dtype == DType::f8e5m2) put(narrow_f8e5m2(value));
     }
     return bytes;
 }
 
 }  // namespace
 
-double measured_matrix_rate(Device& device, DType dtype, double seconds) {
+double measured_matrix_rate(Device& device, DType dtype, double seconds, double warm_s) {
     const int64_t n = device.limits().host_visible ? 512 : 8192;
     const TensorType square{dtype, {n, n}};
     const KernelSpec spec{"matmul", {}, {square, square}, {square}};
@@ -76,14 +83,14 @@ double measured_matrix_rate(Device& device, DType dtype, double seconds) {
     for (int i = 0; i < 2; ++i) device.copy(0, operands[i].data, filled.data(), square.bytes());
     device.synchronize(0);
     const double flops = 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
-    return flops * rate_of(device, seconds, [&] { device.launch(0, *kernel, operands, data + 3 * size); });
+    return flops * rate_of(device, seconds, warm_s, [&] { device.launch(0, *kernel, operands, data + 3 * size); });
 }
 
 double measured_copy_rate(Device& device, int64_t bytes, double seconds) {
     const DeviceMemory memory(device, 2 * bytes);
     char* const data = static_cast<char*>(memory.memory.data);
     bool back = false;
-    const double copies = rate_of(device, seconds, [&] {  // both ways, as pages never written would share memory
+    const double copies = rate_of(device, seconds, 0, [&] {  // both ways, as pages never written would share memory
         device.copy(0, back ? data : data + bytes, back ? data + bytes : data, bytes);
         back = !back;
     });

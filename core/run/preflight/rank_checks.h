@@ -17,9 +17,10 @@ struct RankCheckOptions {
 
 // The checks below need no other rank and may be called alone, on a device that is otherwise idle.
 
-/// FLOP/s of a dense product [n,n] x [n,n] of this type over `seconds`, with n = 512 on processors and 8,192 on other
-/// devices. 0 if the device does not support it.
-double measured_matrix_rate(Device& device, DType dtype, double seconds);
+/// FLOP/s of a dense product [n,n] x [n,n] of random numbers of this floating-point type over `seconds`, after the
+/// same product has run for `warm_s`. n = 512 on processors and 8,192 on other devices. 0 if the device does not
+/// support it.
+double measured_matrix_rate(Device& device, DType dtype, double seconds, double warm_s = 0);
 
 /// Bytes read and written per second by copies within the device's memory, over `seconds`.
 double measured_copy_rate(Device& device, int64_t bytes, double seconds);

@@ -16,7 +16,7 @@ std::string_view judged_norm(const Compiled& compiled, const Program& program) {
     return program.result("grad_norm") ? "grad_norm" : "";
 }
 
-TrainedNumbers trained_numbers(const Compiled& compiled) {
+TrainedNumbers trained_numbers(const Compiled& compiled, bool nominal) {
     const auto any = [all = round_programs(compiled)](const auto& has) {
         return std::ranges::any_of(all, [&](const CompiledProgram* one) { return one && has(one->plan.program); });
     };
@@ -25,7 +25,8 @@ TrainedNumbers trained_numbers(const Compiled& compiled) {
             .norm = any([](const Program& program) { return program.result("grad_norm").has_value(); }),
             .rate = any([](const Program& program) { return program.result("lr").has_value(); }),
             .scale = any(has_loss_scale),
-            .capacity = !compiled.capacities.empty()};
+            .capacity = !compiled.capacities.empty(),
+            .nominal = nominal};
 }
 
 double scalar_of(std::string_view name, const StepPrograms::Step& step,

@@ -12,8 +12,8 @@ namespace orrery {
 
 /// Name of the result that says whether all gradients are finite; "": there is none, or a loss scale handles overflows.
 std::string_view judged_norm(const Compiled& compiled, const Program& program);
-/// The optional numbers that the programs of the round give together.
-TrainedNumbers trained_numbers(const Compiled& compiled);
+/// The optional numbers that the programs of the round give together. `nominal`: the data sheet's rate is known.
+TrainedNumbers trained_numbers(const Compiled& compiled, bool nominal);
 
 /// The value of a result that is one f32, of the first program that has it: the step's, then those that ran after it;
 /// 0: none of them has it.

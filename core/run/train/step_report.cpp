@@ -37,7 +37,9 @@ void StepReport::tell(StepMetrics& m, const StepPrograms::Step& now,
     const double batches = static_cast<double>(now.feed.batch()) / static_cast<double>(compiled.sizes.full());
     m.flops = compiled.flops_per_step * batches;
     m.full_flops = compiled.full_flops_per_step * batches;
-    m.peak_flops = peak_flops();
+    const auto ranks = static_cast<double>(session_.job().ranks);
+    m.peak_flops = rate_ * ranks;
+    m.nominal_flops = nominal_ * ranks;
     m.memory_bytes = host_visible_ ? resident_.bytes() : session_.device().limits().used_bytes;
     add_spent(m, now.executor);
     for (const StepPrograms::BatchlessProgram* program : after) add_spent(m, program->executor);
@@ -71,11 +73,25 @@ void StepReport::tell_scale(StepMetrics& m, const StepPrograms::Step& now) {
     skipped_ = m.skipped;
 }
 
-double StepReport::peak_flops() {
-    if (peak_ < 0)
-        peak_ = matrix_rate(session_.device(), matrix_type(session_.compiled().train().program)) *
-                static_cast<double>(session_.job().ranks);
-    return peak_;
+void StepReport::measure_rate() {
+    rate_ = matrix_rate(session_.device(), matrix_type(session_.compiled().train().program));
+}
+
+Json StepReport::rates(double seconds, std::string& line) {
+    constexpr double long_enough_s = 60;
+    const DType type = matrix_type(session_.compiled().train().program);
+    const auto known = [](double rate) { return rate > 0 ? Json(rate) : Json(nullptr); };
+    double last = 0;
+    if (rate_ > 0 && !host_visible_ && seconds >= long_enough_s) try {
+            last = matrix_rate(session_.device(), type);
+        } catch (const Error& error) {
+            line = fmt::format("the rate of matrix products was not measured again: {}", error.what());
+        }
+    if (last > 0) line = rates_apart(type, rate_, last);
+    return {{"type", std::string(name_of(type))},
+            {"first", known(rate_)},
+            {"last", known(last)},
+            {"nominal", known(nominal_)}};
 }
 
 std::vector<TimeShare> StepReport::shares(double data_wait_s) const {

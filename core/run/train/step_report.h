@@ -17,14 +17,19 @@ std::string text_of(const CapacityChoice& capacity);
 /// The numbers of each step that only the rank that writes metrics collects: rates, times, memory and the loss scale.
 class StepReport {
 public:
-    StepReport(Session& session, const StepPrograms& steps) : session_(session), steps_(steps) {}
+    /// `nominal_flops`: FLOP/s of a rank's device by its data sheet; 0: not known.
+    StepReport(Session& session, const StepPrograms& steps, double nominal_flops)
+        : session_(session), steps_(steps), nominal_(nominal_flops) {}
 
     /// Adds to `m`, which has its step's number and `has`, what this rank knows of the ended step and of the programs
     /// that ran after it.
     void tell(StepMetrics& m, const StepPrograms::Step& now,
               const std::vector<const StepPrograms::BatchlessProgram*>& after);
-    /// Floating-point operations per second of all ranks' devices, measured at the first call.
-    double peak_flops();
+    /// Measures the matrix rate of this rank's device, which MFU is relative to. Steps must not run meanwhile.
+    void measure_rate();
+    /// Measures it again after steps that took `seconds`, if they took a minute or more. The rates of both times for
+    /// the run record: "matrix_rate". Sets `line` to one for the user if both differ by more than 5 %.
+    Json rates(double seconds, std::string& line);
     /// Where the time of the run was spent. `data_wait_s`: seconds that steps waited for data.
     std::vector<TimeShare> shares(double data_wait_s) const;
     /// Steps skipped by the loss scale since the run's first; -1: unknown.
@@ -43,7 +48,8 @@ private:
     std::map<const Executor*, Spent> spent_;  ///< communication and waiting of each executor of the round
     const ResidentSet resident_;
     const bool host_visible_ = session_.device().limits().host_visible;
-    double peak_ = -1;
+    const double nominal_;
+    double rate_ = 0;  ///< FLOP/s of this rank's device, measured before the first step; 0: not known
     int64_t skipped_ = -1;
 };
 

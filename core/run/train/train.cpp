@@ -77,6 +77,9 @@ private:
         for (const std::string& line : differ) note(line);
         if (const ProductKinds kinds = session_.device().products(); !kinds.names.empty())
             if (kinds.in_use != kinds.names.front()) note("products: " + kinds.in_use);
+        for (const BitSource& source : session_.bits())
+            if (source.name == order_of_sums && source.value.starts_with("any"))
+                note(fmt::format("order of sums: {}; if this run is repeated, its last bits are others", source.value));
         for (const std::string& line : session_.notes()) note(line);
         for (const std::string& line : results_.left_out()) note(line);
         if (const std::string told = data_.told(sizes_.samples_before(run_.options.steps + 1)); !told.empty())
@@ -159,7 +162,7 @@ private:
         Prefetch prefetch([this](int64_t step, std::byte* batch) { steps_.fill(step, batch); }, first, one.data(),
                           other.data());
         const StopVote vote(session_.job().ranks);
-        if (run_.metrics) report_.peak_flops();  // measured now, so that the measurement is not part of a step
+        if (run_.metrics) report_.measure_rate();
         if (run_.metrics) run_.metrics->header(has_, results_.values());
         saving_.prepare(first, evaluation_);
         session_.keep();
@@ -435,7 +438,10 @@ private:
     void tell_shares(double seconds) {
         const std::vector<TimeShare> list = report_.shares(data_wait_s_);
         note(breakdown_text(list, seconds));
-        if (run_.record) run_.record({{"time_s", parts_of(list, seconds)}});
+        std::string said;
+        const Json rates = report_.rates(seconds, said);
+        if (!said.empty()) note(said);
+        if (run_.record) run_.record({{"time_s", parts_of(list, seconds)}, {"matrix_rate", rates}});
     }
 
     void evaluate(int64_t step) {
@@ -486,11 +492,11 @@ private:
     double step_capacity_ = 0;  ///< capacity with which the last step ran
     int told_again_ = 0;        ///< overflows in this start; the first three are printed
     RoundResults results_;
-    const TrainedNumbers has_ = trained_numbers(session_.compiled());
+    const TrainedNumbers has_ = trained_numbers(session_.compiled(), run_.nominal_flops > 0);
     std::vector<const StepPrograms::BatchlessProgram*> ran_;  ///< programs of the round that followed the last step
     int64_t all_skips_ = -1;                                  ///< skipped steps since the run's first; -1: unknown
     int64_t skips_at_least_ = 0;                              ///< skipped steps in a row at the min loss scale
-    StepReport report_{session_, steps_};
+    StepReport report_{session_, steps_, run_.nominal_flops};
     Saving saving_;
     SavedState& state_;
     Evaluation evaluation_;

@@ -42,6 +42,7 @@ struct TrainingRun {
     double suspect_factor = LossJudge::usual_factor;
     std::vector<std::string> drop = {};  ///< as in CheckpointOptions
     BitSources code = {};                ///< liborrery and plugins, whose code the ranks run
+    double nominal_flops = 0;            ///< dense FLOP/s of a rank's device by its data sheet (rank 0); 0: not known
 };
 
 /// Resumes from the newest verified checkpoint or starts from scratch, trains to options.steps, evaluates, then commits

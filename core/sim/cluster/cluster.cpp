@@ -109,7 +109,7 @@ Accelerator read_accelerator(const std::string& name, Config& table) {
     Accelerator out;
     out.name = name;
     only(table, {"generation", "memory_gib", "memory_gb_s", "power_w", "multiprocessors", "measured_as", "matrix_share",
-                 "price_per_hour", "dense_tflops"});
+                 "price_per_hour", "driver_names", "dense_tflops"});
     if (table.has("generation"))
         out.generation = word<Generation>(table, "generation",
                                           {{"volta", Generation::volta},
@@ -139,6 +139,7 @@ Accelerator read_accelerator(const std::string& name, Config& table) {
                                 "rate that matrix products reach; leave one out",
                                 path_of(table, "matrix_share")));
     out.price_hour = amount(table, "price_per_hour", 1e6);
+    if (table.has("driver_names")) out.driver_names = table.texts("driver_names");
     return out;
 }
 

@@ -21,6 +21,7 @@ struct Accelerator {
     double matrix_share = 0;  ///< fraction of dense_flops that the largest matrix products reach; 0: unknown
     std::string measured_as;  ///< name under which the simulator's fitted constants list it: "H100-80G-SXM"; "": none
     double price_hour = 0;    ///< price of one accelerator for an hour; 0: unknown
+    std::vector<std::string> driver_names;  ///< what its driver calls it: "NVIDIA H200"
 };
 
 /// Links between the accelerators of a node or rack. Kind `host`: ranks are processes of a host, priced as measured.

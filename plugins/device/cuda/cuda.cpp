@@ -40,7 +40,7 @@ private:
 
 struct Options {
     int device = 0;
-    bool tf32 = false, graph = true, check_each = false;
+    bool tf32 = false, graph = true, check_each = false, deterministic = true;
     std::filesystem::path cache;
 };
 
@@ -91,6 +91,7 @@ Options read(Config& config) {
     Options options;
     options.device = chosen_gpu(config);
     options.tf32 = config.flag("tf32", false);
+    options.deterministic = config.flag("deterministic", true);
     options.graph = config.flag("graph", true);
     options.check_each = config.flag("check_launches", false);
     options.cache = config.text("cache", default_cache().string());
@@ -120,6 +121,7 @@ public:
           arenas_(options_.device),
           staging_(options_.device, arenas_) {
         context_.tf32 = options_.tf32;
+        context_.deterministic = options_.deterministic;
     }
 
     DeviceLimits limits() override {
@@ -139,9 +141,12 @@ public:
             measured_ = l;
         }
         DeviceLimits limits = *measured_;
-        size_t free = 0, total = 0;
-        require(cudaMemGetInfo(&free, &total), "reading the free memory");
-        limits.used_bytes = static_cast<int64_t>(total - free);
+        if (used_bytes_ == 0) {
+            size_t free = 0, total = 0;
+            require(cudaMemGetInfo(&free, &total), "reading the free memory");
+            used_bytes_ = static_cast<int64_t>(total - free);
+        }
+        limits.used_bytes = used_bytes_;
         return limits;
     }
 
@@ -151,6 +156,8 @@ public:
         std::string lines = "processor=" + context_.chip().name + "\ndriver=" + std::to_string(driver) +
                             "\ncuBLASLt=" + std::to_string(cublasLtGetVersion()) +
                             "\ndevice.cuda.tf32=" + (options_.tf32 ? "true" : "false") + "\n";
+        lines += options_.deterministic ? "order of sums=fixed\n"
+                                        : "order of sums=any (device.cuda.deterministic = false)\n";
 #ifdef ORRERY_CUDNN
         lines += "cuDNN=" + std::to_string(cudnnGetVersion()) + "\n";
 #endif
@@ -159,8 +166,14 @@ public:
         return lines;
     }
 
-    Memory allocate(int64_t bytes, MemoryKind kind) override { return arenas_.allocate(bytes, kind); }
-    void release(Memory& memory) override { arenas_.release(memory); }
+    Memory allocate(int64_t bytes, MemoryKind kind) override {
+        used_bytes_ = 0;
+        return arenas_.allocate(bytes, kind);
+    }
+    void release(Memory& memory) override {
+        used_bytes_ = 0;
+        arenas_.release(memory);
+    }
 
     std::string why_not(const KernelSpec& spec) override {
         try {
@@ -174,6 +187,7 @@ public:
 
     std::unique_ptr<Kernel> prepare(const KernelSpec& spec) override {
         choose();
+        used_bytes_ = 0;
         try {
             auto prepared = plugin_kernel(spec);
             if (!prepared) prepared = kernels::cuda::prepare(context_, spec_of(spec));
@@ -247,6 +261,7 @@ public:
             return nullptr;
         }
         launcher_.flush();
+        used_bytes_ = 0;
         return cuda_device::capture(
             stream(0),
             [&] {
@@ -285,6 +300,7 @@ private:
     Launcher launcher_;
     Arenas arenas_;
     Staging staging_;
+    int64_t used_bytes_ = 0;  ///< as the driver reported last; 0: memory was asked for or released since
     std::optional<DeviceLimits> measured_;
     const std::shared_ptr<const std::string> step_ = std::make_shared<const std::string>("the captured step");
 };
