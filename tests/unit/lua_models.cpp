@@ -407,10 +407,13 @@ TEST_CASE("the Lua twin of the data strategy gives the identical program") {
     const std::string narrow = ", reduce = 'bf16'";
     CHECK(spread("strategy", narrow).find("\n  codec dp bf16\n") != std::string::npos);
     CHECK(spread("strategy", narrow) == spread("strategies", narrow));
-    const std::string own = ", codec = 'dp=bf16', feedback = true", axes = "{ 'dp', 'cp' }";
+    const std::string own = ", codec = 'dp=bf16'", axes = "{ 'dp', 'cp' }";
     CHECK(spread("strategy", own, axes).find("\n  codec dp bf16\n") != std::string::npos);
     CHECK(spread("strategy", own, axes).find("codec cp") == std::string::npos);
     CHECK(spread("strategy", own, axes) == spread("strategies", own, axes));
+    for (const char* kind : {"strategy", "strategies"})
+        CHECK_THROWS_WITH(spread(kind, own + ", feedback = true", axes),
+                          Catch::Contains("a.lua:") && Catch::Contains("feedback, but over no axis"));
     for (const char* kind : {"strategy", "strategies"})
         for (const char* codec : {"tp=int8", "dp=int8,cp", "dp=int8,dp=int4"})
             CHECK_THROWS_WITH(spread(kind, ", codec = '" + std::string(codec) + "'", axes),
