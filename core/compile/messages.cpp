@@ -129,8 +129,9 @@ void check_owed(const std::vector<const Program*>& programs) {
                    });
         });
     };
-    for (const Program* program : programs)
-        for (const Op& op : program ? program->ops : std::vector<Op>()) {
+    for (const Program* program : programs) {
+        if (!program) continue;
+        for (const Op& op : program->ops) {
             const ValueId moved = program->value(op.outputs[0]).of;
             if (moved == none || program->value(moved).role != Role::state) continue;
             if (has(*program, op.inputs[0], program->value(moved).name)) continue;
@@ -140,6 +141,7 @@ void check_owed(const std::vector<const Program*>& programs) {
                                     "update:owed({}) to what they send, or leave feedback out of strategy islands",
                                     param, param));
         }
+    }
 }
 
 void complete_messages(Program& marked, const Islands& islands) {

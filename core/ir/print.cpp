@@ -143,8 +143,8 @@ private:
         if (in_comment) more += "; " + *why;
         if (laid_out) types += "  " + layouts;
         if (op.forward != none) types += fmt::format("  of %{}", program_.op(op.forward).outputs[0]);
-        if (const ValueId moved = program_.value(op.outputs[0]).of; moved != none)
-            types += fmt::format("  moved %{}", moved);
+        if (!op.outputs.empty() && program_.value(op.outputs[0]).of != none)
+            types += fmt::format("  moved %{}", program_.value(op.outputs[0]).of);
         if (op.stage != none) types += fmt::format("  stage {}", op.stage);
         columns(left, call, types + comment(op.origin, more));
     }

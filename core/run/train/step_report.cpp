@@ -73,8 +73,18 @@ void StepReport::tell_scale(StepMetrics& m, const StepPrograms::Step& now) {
     skipped_ = m.skipped;
 }
 
-void StepReport::measure_rate() {
-    rate_ = matrix_rate(session_.device(), matrix_type(session_.compiled().train().program));
+std::string StepReport::measure_rate() {
+    const DType type = matrix_type(session_.compiled().train().program);
+    try {
+        rate_ = matrix_rate(session_.device(), type);
+        return "";
+    } catch (const Error& error) {
+        const DeviceLimits limits = session_.device().limits();
+        rate_ = type == DType::f32 ? limits.matrix_flops_f32 : type == DType::bf16 ? limits.matrix_flops_bf16 : 0;
+        return fmt::format("MFU is relative to the rate of {} products before the arrays were allocated, {}: {}",
+                           name_of(type), rate_ > 0 ? fmt::format("{:.1f} TFLOP/s", rate_ / 1e12) : "unknown",
+                           error.what());
+    }
 }
 
 Json StepReport::rates(double seconds, std::string& line) {

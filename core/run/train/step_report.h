@@ -25,8 +25,9 @@ public:
     /// that ran after it.
     void tell(StepMetrics& m, const StepPrograms::Step& now,
               const std::vector<const StepPrograms::BatchlessProgram*>& after);
-    /// Measures the matrix rate of this rank's device, which MFU is relative to. Steps must not run meanwhile.
-    void measure_rate();
+    /// Measures the matrix rate of this rank's device, which MFU is relative to. Steps must not run meanwhile. Returns
+    /// a line for the user if there is no memory for it, and MFU is relative to what the device stated; else "".
+    std::string measure_rate();
     /// Measures it again after steps that took `seconds`, if they took a minute or more. The rates of both times for
     /// the run record: "matrix_rate". Sets `line` to one for the user if both differ by more than 5 %.
     Json rates(double seconds, std::string& line);

@@ -162,7 +162,8 @@ private:
         Prefetch prefetch([this](int64_t step, std::byte* batch) { steps_.fill(step, batch); }, first, one.data(),
                           other.data());
         const StopVote vote(session_.job().ranks);
-        if (run_.metrics) report_.measure_rate();
+        if (run_.metrics)
+            if (const std::string line = report_.measure_rate(); !line.empty()) note(line);
         if (run_.metrics) run_.metrics->header(has_, results_.values());
         saving_.prepare(first, evaluation_);
         session_.keep();
