@@ -13,10 +13,10 @@
 namespace orrery {
 namespace {
 
-std::optional<Cluster> read(const std::filesystem::path& file) {
+std::optional<Cluster> readable_cluster(const std::filesystem::path& file) {
     try {
-        Config read = load_toml(file);
-        return Cluster(read);
+        Config opened = load_toml(file);
+        return Cluster(opened);
     } catch (const Error&) {  // a file of the user's, which `simulate` would refuse
         return std::nullopt;
     }
@@ -36,7 +36,7 @@ double nominal_rate(const std::filesystem::path& folder, std::string_view driver
         if (entry.path().extension() == ".toml") files.push_back(entry.path());
     std::ranges::sort(files);
     for (const std::filesystem::path& file : files)
-        if (const std::optional<Cluster> cluster = read(file))
+        if (const std::optional<Cluster> cluster = readable_cluster(file))
             for (const NodeKind& kind : cluster->kinds) {
                 const Accelerator& one = kind.accelerator;
                 if (std::ranges::find(one.driver_names, driver_name) == one.driver_names.end()) continue;
