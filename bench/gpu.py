@@ -8,10 +8,11 @@ A line a model: Orrery's median tokens/s over the steps after the capture, its M
 8192-cubed bf16 product of the same process, and over the data sheet's), the GPU's used memory; the same of PyTorch
 (torch.compile, flash attention, fused AdamW) with --torch; the ratio, and whether the bars hold (ratio 1.1; MFU 55 % of
 the two larger models; memory no more, and steady within 4 MiB). A PyTorch that was asked for and fails is a missed bar.
-Below a line: the arenas that the plan needs, which kernels run by other code than the vendor's and why, and how PyTorch compiled. --torch-mode: of
-gpu_torch.py, whose head says what its modes are. Each of the two may take 200 s a model. --limit: all ends after so
-many seconds: what runs then is called cut, what has not begun is called not run, and both are failures. --compile: only
-lets PyTorch compile, for TORCHINDUCTOR_CACHE_DIR to keep, which other work may run beside.
+Below a line: the arenas that the plan needs, which kernels run by other code than the vendor's and why, and how
+PyTorch compiled. --torch-mode: of gpu_torch.py, whose head says what its modes are. Each of the two may take 200 s a
+model. --limit: all ends after so many seconds: what runs then is called cut, what has not begun is called not run, and
+both are failures. --compile: only lets PyTorch compile, for TORCHINDUCTOR_CACHE_DIR to keep, which other work may run
+beside.
 """
 import argparse
 import json
@@ -164,7 +165,8 @@ def main():
                 peer, peer_word = attempt(f"{name} of PyTorch",
                                           lambda: torch(a.torch, name, a.steps, a.torch_mode, left()))
             row = f"{name:<12} "
-            row += (f"{ours['tok_s']:>8.0f} {100 * ours['mfu']:>5.1f}% {100 * ours['nominal']:>6.1f}% "
+            nominal = f"{100 * ours['nominal']:.1f}%" if ours and ours["nominal"] > 0 else "-"
+            row += (f"{ours['tok_s']:>8.0f} {100 * ours['mfu']:>5.1f}% {nominal:>7} "
                     f"{ours['mib']:>7.0f} {'yes' if ours['captured'] else 'NO':>5}   " if ours
                     else f"{word:>8} {'':>6} {'':>7} {'':>7} {'':>5}   ")
             row += f"{peer['tok_s']:>8.0f} {peer['memory_mib']:>7.0f}   " if peer else f"{peer_word:>8} {'-':>7}   "

@@ -47,7 +47,7 @@ std::string state_owner(const Program& program, ValueId id) {
     if (v.role == Role::temporary && v.of != none) {  // compile/islands.h, moved_by
         const bool array = exists(program, v.of) &&
                            (program.value(v.of).role == Role::param || program.value(v.of).role == Role::state);
-        return array ? "" : "is what islands moved, but of no param or state";
+        return array ? "" : "is marked as moved, but names no param or state";
     }
     if (v.role != Role::state) return v.of == none ? "" : "belongs to a param but is not a state";
     if (v.of == none) return "";  // a state of all params, such as a loss scale, or of the model

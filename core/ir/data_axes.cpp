@@ -100,10 +100,10 @@ void GradientMessages::mark(Program& program, const Mesh& mesh, const std::vecto
     }
     if (!kept)
         throw Error(origin,
-                    fmt::format("strategy {}: feedback, but over no axis of several ranks are gradients sent in "
-                                "a codec that keeps what it loses (bf16 and f16 add up the encoded "
-                                "numbers)\n  leave feedback out",
-                                strategy));
+                    fmt::format("strategy {}: feedback has no effect: each axis ({}) is of one rank, or sends "
+                                "gradients in none, bf16 or f16, which leave nothing to feed back\n  leave feedback "
+                                "out",
+                                strategy, fmt::join(axes, ", ")));
 }
 
 }  // namespace orrery

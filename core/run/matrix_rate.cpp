@@ -39,7 +39,7 @@ std::string rates_apart(DType dtype, double first, double last) {
     if (std::abs(last - first) <= apart * first) return "";
     return fmt::format(
         "products of {} matrices ran at {:.1f} TFLOP/s after the last step, and at {:.1f} before the first, which MFU "
-        "is relative to: the device's clock has changed",
+        "is relative to: its clock has changed, or others use the device",
         name_of(dtype), last / 1e12, first / 1e12);
 }
 

@@ -79,8 +79,8 @@ end
 --- Says that tokens are dropped where `capacity` times an expert's even share does not hold all of them.
 function script_options.tell_drops(opt, capacity, sizes)
   if opt.overflow == "drop" and capacity * sizes.top_k < sizes.experts then
-    print(("experts: tokens beyond %g times an expert's even share of a sequence are dropped, also in evaluation"
-      .. " (script.capacity)\n  software that reads an exported model drops none, so that its loss is another")
+    print(("experts: tokens beyond %g times an expert's even share are dropped, also in evaluation"
+      .. " (script.capacity)\n  software that reads an exported model drops none, so its loss differs")
       :format(capacity))
   end
 end

@@ -50,7 +50,8 @@ of_tests="gpu,device and plans,kernels,products and attention,compute-sanitizer,
 [ "$(part --tests)" = "$of_tests" ] || { cat part.log; fail "--tests"; }
 [ "$(part --peers)" = "gpu,nccl" ] || { cat part.log; fail "--peers"; }
 program bin/python3 'case "$*" in *import*) exit 1 ;; *) echo "given $*" ;; esac'
-[ "$(part --train one two)" = "gpu,pytorch,training" ] && grep -q "given .*--models one,two --limit" part.log ||
+[ "$(part --train one two)" = "gpu,pytorch,training" ] && [ -s "$made/gpu_check-peers/table.txt" ] &&
+    [ -s "$made/gpu_check-train-one-two/table.txt" ] && grep -q "given .*--models one,two --limit" part.log ||
     { cat part.log; fail "--train"; }
 $check --peers 10 > usage.log 2>&1
 [ $? -eq 2 ] || fail "--peers with more"

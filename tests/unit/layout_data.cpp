@@ -95,7 +95,7 @@ TEST_CASE("data strategy: codecs by axis, and feedback that no axis has is refus
     CHECK(said("int8", four) == "repdp");
     CHECK(said("rep=int4,dp=bf16", four) == "rep");
     CHECK(said("dp=int4", two) == "dp");
-    const std::string none = "strategy data: feedback, but over no axis of several ranks";
+    const std::string none = "strategy data: feedback has no effect: each axis (rep, dp)";
     for (const std::string codec : {"rep=bf16", "rep=none", "rep=bf16,dp=f16"})
         CHECK_THAT(said(codec, four), Catch::Contains(none));
     CHECK_THAT(said("rep=int8", two), Catch::Contains(none));

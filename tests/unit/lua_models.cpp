@@ -413,7 +413,7 @@ TEST_CASE("the Lua twin of the data strategy gives the identical program") {
     CHECK(spread("strategy", own, axes) == spread("strategies", own, axes));
     for (const char* kind : {"strategy", "strategies"})
         CHECK_THROWS_WITH(spread(kind, own + ", feedback = true", axes),
-                          Catch::Contains("a.lua:") && Catch::Contains("feedback, but over no axis"));
+                          Catch::Contains("a.lua:") && Catch::Contains("feedback has no effect: each axis (dp, cp)"));
     for (const char* kind : {"strategy", "strategies"})
         for (const char* codec : {"tp=int8", "dp=int8,cp", "dp=int8,dp=int4"})
             CHECK_THROWS_WITH(spread(kind, ", codec = '" + std::string(codec) + "'", axes),

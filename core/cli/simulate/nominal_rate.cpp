@@ -50,8 +50,8 @@ double nominal_flops(Device& device, const Program& program, Config& config) {
     const DeviceLimits limits = device.limits();
     if (limits.host_visible) return 0;
     const bool tf32 = config.table("device").table("cuda").flag("tf32", false);
-    return nominal_rate(script_library("").parent_path() / "configs/clusters", limits.name,
-                        rate_name(matrix_type(program), tf32));
+    const std::filesystem::path library = script_library(config.table("lua").text("library", ""));
+    return nominal_rate(library.parent_path() / "configs/clusters", limits.name, rate_name(matrix_type(program), tf32));
 }
 
 }  // namespace orrery

@@ -83,8 +83,8 @@ struct DeviceLimits {
     double matrix_flops_bf16 = 0;
     double copy_bytes_per_s = 0;
     bool host_visible = true;  ///< host code may access device memory
-    /// Bytes of memory_bytes in use by all processes when this one last asked for memory; 0: not known. Asked for after
-    /// each step, so a device should not wait for its driver.
+    /// Bytes of memory_bytes in use by all processes, at most a second ago; 0: not known. Asked for after each step, so
+    /// a device should not always wait for its driver.
     int64_t used_bytes = 0;
 };
 
@@ -136,7 +136,7 @@ public:
     /// "name=value" lines of what kernel speed depends on: processor, microcode, libraries, this code, threads.
     virtual std::string machine() { return ""; }
     /// "name=value" lines of what the last bits of results depend on in this device: processor, libraries, keys. A
-    /// device that may add in an order that changes from run to run has a line "order of sums=any", or else "=fixed".
+    /// device that may add in an order that changes from run to run has a line "order of sums=any".
     virtual std::string arithmetic() { return ""; }
 
     /// True when the device can capture a step and replay it. A run then tries to, on every rank with such a device.

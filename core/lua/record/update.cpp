@@ -9,6 +9,7 @@
 #include "compile/program_set.h"
 #include "compile/step_value.h"
 #include "ir/describe.h"
+#include "ir/op.h"
 #include "ir/sent.h"
 #include "lua/record/capacity.h"
 #include "lua/record/guard.h"
@@ -261,7 +262,10 @@ int update_moved(lua_State* L) {
     if (!tape->whole || program.value(p).role != Role::param)
         bad_argument(L, 2, fmt::format("{} is not a param of all islands", describe(program, p)));
     slice.erase(slice.begin());
-    if (program.value(sum).role != Role::temporary || program.value(sum).type != TensorType{DType::f32, slice})
+    const OpId maker = program.value(sum).op;
+    const bool over_islands = maker != none && op_def(program.op(maker).kind).reduces &&
+                              program.op(maker).attributes.integers("dims") == Shape{0};
+    if (!over_islands || program.value(sum).type != TensorType{DType::f32, slice})
         bad_argument(L, 3,
                      fmt::format("{} is not a sum over islands, f32 of the shape of {} without its first dim",
                                  describe(program, sum), describe(program, p)));

@@ -77,6 +77,7 @@ std::string StepReport::measure_rate() {
     const DType type = matrix_type(session_.compiled().train().program);
     try {
         rate_ = matrix_rate(session_.device(), type);
+        measured_ = true;
         return "";
     } catch (const Error& error) {
         const DeviceLimits limits = session_.device().limits();
@@ -92,14 +93,14 @@ Json StepReport::rates(double seconds, std::string& line) {
     const DType type = matrix_type(session_.compiled().train().program);
     const auto known = [](double rate) { return rate > 0 ? Json(rate) : Json(nullptr); };
     double last = 0;
-    if (rate_ > 0 && !host_visible_ && seconds >= long_enough_s) try {
+    if (measured_ && rate_ > 0 && !host_visible_ && seconds >= long_enough_s) try {
             last = matrix_rate(session_.device(), type);
         } catch (const Error& error) {
             line = fmt::format("the rate of matrix products was not measured again: {}", error.what());
         }
     if (last > 0) line = rates_apart(type, rate_, last);
     return {{"type", std::string(name_of(type))},
-            {"first", known(rate_)},
+            {"first", known(measured_ ? rate_ : 0)},
             {"last", known(last)},
             {"nominal", known(nominal_)}};
 }

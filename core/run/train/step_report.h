@@ -50,7 +50,8 @@ private:
     const ResidentSet resident_;
     const bool host_visible_ = session_.device().limits().host_visible;
     const double nominal_;
-    double rate_ = 0;  ///< FLOP/s of this rank's device, measured before the first step; 0: not known
+    double rate_ = 0;        ///< FLOP/s of this rank's device, measured before the first step; 0: not known
+    bool measured_ = false;  ///< else it is what the device stated
     int64_t skipped_ = -1;
 };
 

@@ -79,7 +79,7 @@ private:
             if (kinds.in_use != kinds.names.front()) note("products: " + kinds.in_use);
         for (const BitSource& source : session_.bits())
             if (source.name == order_of_sums && source.value.starts_with("any"))
-                note(fmt::format("order of sums: {}; if this run is repeated, its last bits are others", source.value));
+                note(fmt::format("order of sums: {}; a repeated run differs in the last bits", source.value));
         for (const std::string& line : session_.notes()) note(line);
         for (const std::string& line : results_.left_out()) note(line);
         if (const std::string told = data_.told(sizes_.samples_before(run_.options.steps + 1)); !told.empty())

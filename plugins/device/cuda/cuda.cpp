@@ -5,6 +5,7 @@
 #include <cudnn.h>
 #endif
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -141,7 +142,10 @@ public:
             measured_ = l;
         }
         DeviceLimits limits = *measured_;
-        if (used_bytes_ == 0) {
+        // At most once a second, as a step is not launched before the driver has answered.
+        const auto now = std::chrono::steady_clock::now();
+        if (used_bytes_ == 0 || now - used_at_ > std::chrono::seconds(1)) {
+            used_at_ = now;
             size_t free = 0, total = 0;
             require(cudaMemGetInfo(&free, &total), "reading the free memory");
             used_bytes_ = static_cast<int64_t>(total - free);
@@ -300,7 +304,8 @@ private:
     Launcher launcher_;
     Arenas arenas_;
     Staging staging_;
-    int64_t used_bytes_ = 0;  ///< as the driver reported last; 0: memory was asked for or released since
+    int64_t used_bytes_ = 0;  ///< as the driver reported at used_at_; 0: memory was asked for or released since
+    std::chrono::steady_clock::time_point used_at_;
     std::optional<DeviceLimits> measured_;
     const std::shared_ptr<const std::string> step_ = std::make_shared<const std::string>("the captured step");
 };

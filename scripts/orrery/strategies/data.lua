@@ -1,7 +1,7 @@
 --- Data parallelism over an axis, or a list of axes. Propagation reduces the gradients, in messages of at most
 -- `bucket_mib` (0: each alone), as `codec` encodes them ("none", or by axis: "rep=int4,dp=bf16"; `reduce = "bf16"` is
 -- the codec of that name).
--- plugins/strategy/data gives the same program.
+-- plugins/strategy/data gives the same program. Only it knows which codecs of plugins leave nothing to feed back.
 local native, strategy = require "orrery.native", require "orrery.strategy"
 
 --- The codecs of a text "rep=int4,dp=bf16" by axis; nil for a codec of all axes.
@@ -45,7 +45,7 @@ function(program, mesh, options)
     end
   end
   if not kept then
-    native.fail("strategy data: feedback, but over no axis of several ranks are gradients sent in a codec that keeps "
-      .. "what it loses\n  leave feedback out")
+    native.fail(("strategy data: feedback has no effect: each axis (%s) is of one rank, or sends gradients in none, "
+      .. "bf16 or f16, which leave nothing to feed back\n  leave feedback out"):format(table.concat(axes, ", ")))
   end
 end)
