@@ -12,7 +12,7 @@ Below a line: the arenas that the plan needs, which kernels run by other code th
 PyTorch compiled. --torch-mode: of gpu_torch.py, whose head says what its modes are. Each of the two may take 200 s a
 model. --limit: all ends after so many seconds: what runs then is called cut, what has not begun is called not run, and
 both are failures. --compile: only lets PyTorch compile, for TORCHINDUCTOR_CACHE_DIR to keep, which other work may run
-beside.
+alongside.
 """
 import argparse
 import json

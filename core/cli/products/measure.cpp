@@ -10,6 +10,7 @@
 #include "base/seconds.h"
 #include "orrery/half.h"
 #include "plan/lower/buffers.h"
+#include "run/verify/float_distance.h"
 
 namespace orrery {
 namespace {
@@ -39,12 +40,6 @@ int element(int64_t i, uint64_t salt) {
     x ^= x >> 29;
     x *= 0xbf58476d1ce4e5b9u;
     return static_cast<int>((x >> 33) % 3) - 1;
-}
-
-void put(void* to, DType dtype, int64_t i, float value) {
-    if (dtype == DType::f32) static_cast<float*>(to)[i] = value;
-    if (dtype == DType::bf16) static_cast<uint16_t*>(to)[i] = narrow_bf16(value);
-    if (dtype == DType::f16) static_cast<uint16_t*>(to)[i] = narrow_f16(value);
 }
 
 float get(const void* from, DType dtype, int64_t i) {
@@ -117,7 +112,7 @@ private:
     void fill(const Tensor& to, uint64_t salt) {
         std::vector<char> values(static_cast<size_t>(to.bytes()));
         for (int64_t i = 0; i < to.count(); ++i)
-            put(values.data(), dtype_, i, static_cast<float>(element(i, salt << 32)));
+            set_number(dtype_, values.data(), i, static_cast<float>(element(i, salt << 32)));
         device_.copy(0, to.data, values.data(), to.bytes());
         device_.synchronize(0);
     }

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <vector>
 
 #include "base/seconds.h"
-#include "orrery/half.h"
 #include "plan/lower/buffers.h"
 #include "run/control/address.h"
+#include "run/verify/float_distance.h"
 
 namespace orrery {
 namespace {
@@ -54,15 +53,7 @@ std::vector<char> operand_bytes(DType dtype, int64_t count) {
     for (int64_t i = 0; i < drawn; ++i) {
         state = state * 1664525u + 1013904223u;
         const float value = static_cast<float>(state >> 8) / static_cast<float>(1 << 24) - 0.5f;
-        const auto put = [&](auto narrowed) {
-            std::memcpy(&bytes[static_cast<size_t>(i) * sizeof narrowed], &narrowed, sizeof narrowed);
-        };
-        if (dtype == DType::f64) put(static_cast<double>(value));
-        if (dtype == DType::f32) put(value);
-        if (dtype == DType::bf16) put(narrow_bf16(value));
-        if (dtype == DType::f16) put(narrow_f16(value));
-        if (dtype == DType::f8e4m3) put(narrow_f8e4m3(value));
-        if (dtype == DType::f8e5m2) put(narrow_f8e5m2(value));
+        set_number(dtype, bytes.data(), i, value);
     }
     const size_t block = static_cast<size_t>(drawn * size_of(dtype));
     for (size_t at = block; at < bytes.size(); ++at) bytes[at] = bytes[at - block];

@@ -88,20 +88,23 @@ std::string StepReport::measure_rate() {
     }
 }
 
-Json StepReport::rates(double seconds, std::string& line) {
+std::string StepReport::measure_rate_again(double seconds) {
     constexpr double long_enough_s = 60;
+    if (!measured_ || rate_ == 0 || host_visible_ || seconds < long_enough_s) return "";
     const DType type = matrix_type(session_.compiled().train().program);
+    try {
+        last_rate_ = matrix_rate(session_.device(), type);
+    } catch (const Error& error) {
+        return fmt::format("the rate of matrix products was not measured again: {}", error.what());
+    }
+    return rates_apart(type, rate_, last_rate_);
+}
+
+Json StepReport::rates() const {
     const auto known = [](double rate) { return rate > 0 ? Json(rate) : Json(nullptr); };
-    double last = 0;
-    if (measured_ && rate_ > 0 && !host_visible_ && seconds >= long_enough_s) try {
-            last = matrix_rate(session_.device(), type);
-        } catch (const Error& error) {
-            line = fmt::format("the rate of matrix products was not measured again: {}", error.what());
-        }
-    if (last > 0) line = rates_apart(type, rate_, last);
-    return {{"type", std::string(name_of(type))},
+    return {{"type", std::string(name_of(matrix_type(session_.compiled().train().program)))},
             {"first", known(measured_ ? rate_ : 0)},
-            {"last", known(last)},
+            {"last", known(last_rate_)},
             {"nominal", known(nominal_)}};
 }
 

@@ -28,9 +28,11 @@ public:
     /// Measures the matrix rate of this rank's device, which MFU is relative to. Steps must not run meanwhile. Returns
     /// a line for the user if there is no memory for it, and MFU is relative to what the device stated; else "".
     std::string measure_rate();
-    /// Measures it again after steps that took `seconds`, if they took a minute or more. The rates of both times for
-    /// the run record: "matrix_rate". Sets `line` to one for the user if both differ by more than 5 %.
-    Json rates(double seconds, std::string& line);
+    /// Measures it again after steps that took `seconds`, if they took a minute or more. Returns a line for the user if
+    /// both rates differ by more than 5 % or it could not be measured; else "".
+    std::string measure_rate_again(double seconds);
+    /// The rates of both times, for the run record: "matrix_rate".
+    Json rates() const;
     /// Where the time of the run was spent. `data_wait_s`: seconds that steps waited for data.
     std::vector<TimeShare> shares(double data_wait_s) const;
     /// Steps skipped by the loss scale since the run's first; -1: unknown.
@@ -52,6 +54,7 @@ private:
     const double nominal_;
     double rate_ = 0;        ///< FLOP/s of this rank's device, measured before the first step; 0: not known
     bool measured_ = false;  ///< else it is what the device stated
+    double last_rate_ = 0;   ///< the same, measured after the last step; 0: not measured
     int64_t skipped_ = -1;
 };
 

@@ -439,10 +439,8 @@ private:
     void tell_shares(double seconds) {
         const std::vector<TimeShare> list = report_.shares(data_wait_s_);
         note(breakdown_text(list, seconds));
-        std::string said;
-        const Json rates = report_.rates(seconds, said);
-        if (!said.empty()) note(said);
-        if (run_.record) run_.record({{"time_s", parts_of(list, seconds)}, {"matrix_rate", rates}});
+        if (const std::string line = report_.measure_rate_again(seconds); !line.empty()) note(line);
+        if (run_.record) run_.record({{"time_s", parts_of(list, seconds)}, {"matrix_rate", report_.rates()}});
     }
 
     void evaluate(int64_t step) {

@@ -53,6 +53,16 @@ double number_at(DType dtype, const void* data, int64_t i) {
     return 0;
 }
 
+void set_number(DType dtype, void* data, int64_t i, float value) {
+    const auto put = [&](auto number) { static_cast<decltype(number)*>(data)[i] = number; };
+    if (dtype == DType::f64) put(static_cast<double>(value));
+    if (dtype == DType::f32) put(value);
+    if (dtype == DType::bf16) put(narrow_bf16(value));
+    if (dtype == DType::f16) put(narrow_f16(value));
+    if (dtype == DType::f8e4m3) put(narrow_f8e4m3(value));
+    if (dtype == DType::f8e5m2) put(narrow_f8e5m2(value));
+}
+
 Difference difference(DType dtype, const void* have, const void* want, int64_t count, const char* left_out) {
     Difference d;
     d.count = count;

@@ -9,6 +9,9 @@ namespace orrery {
 /// Element `i` of a dense array, as f64.
 double number_at(DType dtype, const void* data, int64_t i);
 
+/// Stores `value` as element `i`, rounded to the dtype, which is a floating-point one.
+void set_number(DType dtype, void* data, int64_t i, float value);
+
 /// The distance between two arrays of the same dtype.
 struct Difference {
     double distance = 0;  ///< Euclidean norm of have - want; infinite if an element is NaN in only one array
